@@ -1,0 +1,30 @@
+// A bare UDP blast over loopback: the yardstick of `sdr bench`. One thread sends, one receives; segmentation offload
+// both ways, the same packet size and batches as the wire, and one copy of each payload into place, as we must make. No
+// checks, no protocol.
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.hpp"
+#include "base/time.hpp"
+
+namespace farhaul::udp {
+
+struct BlastOptions {
+    std::uint32_t payload_bytes = 4096;
+    std::uint32_t header_bytes = 24;  ///< sent before each payload, not copied into place
+    Duration duration = Duration::from_milliseconds(500);
+    std::uint64_t buffer_bytes = 16u << 20;  ///< the payload comes from, and goes to, buffers of this size
+    bool segmentation_offload = true;
+};
+
+struct BlastResult {
+    double bytes_per_second = 0;  ///< payload that was received and copied into place
+    double packets_per_second = 0;
+    double sent_bytes_per_second = 0;  ///< payload that was sent
+};
+
+/// Takes about options.duration. Errors: kIo.
+Result<BlastResult> run_blast(const BlastOptions& options);
+
+}  // namespace farhaul::udp
