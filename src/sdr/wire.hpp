@@ -4,7 +4,8 @@
 // be lost, delayed, duplicated or reordered, but what arrives is what was sent (a wire checks integrity and drops what fails).
 //
 // Threads: a Wire and its WireSink belong to one Loop, except on_arrivals(), which a wire with several channels may call from one
-// thread per channel (WireLimits::concurrent_channels says so, and the table then uses atomic bits).
+// thread per channel (WireLimits::concurrent_channels says so, and the table then uses atomic bits). The sink then does no more there
+// than set bits and call Wire::wake(); the wire in turn calls WireSink::poll() on the Loop's thread, where the listeners hear of it.
 #pragma once
 
 #include <cstddef>
@@ -47,6 +48,8 @@ class WireSink {
     virtual ~WireSink() = default;
     /// Data packets of one channel, in the order in which they arrived.
     virtual void on_arrivals(std::uint32_t channel, std::span<const Arrival> arrivals) = 0;
+    /// On the Loop's thread, soon after some thread called Wire::wake(): hands on what other threads took. Cheap when there is nothing.
+    virtual void poll() {}
     /// A control datagram of the peer. From outside: never trusted.
     virtual void on_datagram(std::span<const std::byte> datagram) = 0;
     /// Room again after tx_burst() took less than it was given.
@@ -68,6 +71,9 @@ class Wire {
     /// Returns when no other thread is inside on_arrivals() with state from before this call. A no-op on single-threaded wires. The
     /// message table calls it after it detached a buffer and before it lets go of it.
     virtual void quiesce() {}
+    /// Makes the Loop's thread call WireSink::poll() soon. Called from inside on_arrivals(), on any thread, at most once per poll(); only on
+    /// wires with concurrent_channels, which must implement it (an eventfd, or a flag if the Loop's thread polls anyway).
+    virtual void wake() {}
 };
 
 }  // namespace farhaul::sdr
