@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/uint128.hpp"
+
 namespace farhaul {
 
 /// xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators"), seeded through splitmix64.
@@ -38,7 +40,7 @@ class Random {
     }
     /// Uniform in [0, bound); bound must not be 0. Bias below 2^-64 * bound.
     std::uint64_t below(std::uint64_t bound) {
-        return static_cast<std::uint64_t>((static_cast<unsigned __int128>((*this)()) * bound) >> 64);
+        return static_cast<std::uint64_t>((static_cast<Uint128>((*this)()) * bound) >> 64);
     }
     /// Uniform in [low, high], both included.
     std::uint64_t between(std::uint64_t low, std::uint64_t high) { return low + below(high - low + 1); }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/uint128.hpp"
 #include "base/units.hpp"
 
 namespace farhaul {
@@ -21,7 +22,7 @@ class Serializer {
     TimePoint send(TimePoint now, std::uint64_t bytes) {
         if (idle_at_ < now) idle_at_ = now, remainder_ = 0;
         if (rate_.unlimited()) return idle_at_;
-        const unsigned __int128 work = static_cast<unsigned __int128>(bytes) * 8'000'000'000ull + remainder_;
+        const Uint128 work = static_cast<Uint128>(bytes) * 8'000'000'000ull + remainder_;
         const std::uint64_t bps = rate_.bits_per_second();
         if (work >> 64) {
             idle_at_ = idle_at_ + Duration::from_nanoseconds(static_cast<std::int64_t>(work / bps));

@@ -83,7 +83,7 @@ std::string format_size(std::uint64_t bytes) {
     std::size_t unit = 0;
     while (value >= 1024 && unit + 1 < std::size(kUnits)) value /= 1024, ++unit;
     if (unit == 0) return fmt::format("{} B", bytes);
-    return fmt::format(value == std::floor(value) ? "{:.0f} {}" : "{:.2f} {}", value, kUnits[unit]);
+    return fmt::format("{:.{}f} {}", value, value == std::floor(value) ? 0 : 2, kUnits[unit]);
 }
 
 std::string format_rate(double bits_per_second) {

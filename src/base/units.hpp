@@ -8,6 +8,7 @@
 
 #include "base/result.hpp"
 #include "base/time.hpp"
+#include "base/uint128.hpp"
 
 namespace farhaul {
 
@@ -23,10 +24,10 @@ class BitRate {
     /// Time that `bytes` occupy a line of this rate, rounded to the nearest nanosecond. Requires a non-zero rate.
     constexpr Duration time_for(std::uint64_t bytes) const {
         return Duration::from_nanoseconds(static_cast<std::int64_t>(
-            (static_cast<unsigned __int128>(bytes) * 8'000'000'000ull + bps_ / 2) / bps_));
+            (static_cast<Uint128>(bytes) * 8'000'000'000ull + bps_ / 2) / bps_));
     }
     constexpr std::uint64_t bytes_in(Duration d) const {
-        return static_cast<std::uint64_t>(static_cast<unsigned __int128>(bps_) * static_cast<std::uint64_t>(d.nanoseconds()) / 8'000'000'000ull);
+        return static_cast<std::uint64_t>(static_cast<Uint128>(bps_) * static_cast<std::uint64_t>(d.nanoseconds()) / 8'000'000'000ull);
     }
     constexpr auto operator<=>(const BitRate&) const = default;
 

@@ -1,0 +1,8 @@
+// A 128-bit product, for exact arithmetic on rates and times. GCC and clang have it; ISO C++ has not.
+#pragma once
+
+namespace farhaul {
+
+__extension__ typedef unsigned __int128 Uint128;
+
+}  // namespace farhaul
