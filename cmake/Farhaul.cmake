@@ -1,5 +1,4 @@
-# Compiler settings and the two functions by which rooms, programs and tests are declared.
-include(CheckCXXCompilerFlag)
+# Compiler settings, and the function by which rooms and programs are declared.
 include(GNUInstallDirs)
 
 option(FARHAUL_BUILD_TESTS "Build the tests" ON)
@@ -7,6 +6,12 @@ option(FARHAUL_BUILD_BENCH "Build the benchmarks" OFF)
 option(FARHAUL_BUILD_FUZZ "Build the libFuzzer targets (clang only)" OFF)
 option(FARHAUL_WERROR "Warnings are errors" ON)
 set(FARHAUL_SANITIZE "" CACHE STRING "Sanitizers, as for -fsanitize= (address,undefined or thread)")
+set(FARHAUL_TEST_PREFIX "" CACHE STRING "Put before the names of the tests, to tell several builds apart in one ctest run")
+set(FARHAUL_TEST_SEEDS "" CACHE STRING "Seeds of each property test (FARHAUL_SEEDS in its environment); empty: the test's own number")
+
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
+  message(FATAL_ERROR "Farhaul needs g++ 12 or later (std::expected); this is ${CMAKE_CXX_COMPILER_VERSION}. Another one: cmake -DCMAKE_CXX_COMPILER=g++-12")
+endif()
 
 set(CMAKE_CXX_STANDARD 23)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -23,6 +28,7 @@ add_library(farhaul_flags INTERFACE)
 target_compile_options(farhaul_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast
                                                -Wcast-align -Woverloaded-virtual -Wconversion -Wno-sign-conversion)
 target_compile_options(farhaul_flags INTERFACE -fno-omit-frame-pointer)
+target_compile_definitions(farhaul_flags INTERFACE FARHAUL_VERSION="${PROJECT_VERSION}")
 if(FARHAUL_WERROR)
   target_compile_options(farhaul_flags INTERFACE -Werror)
 endif()
@@ -33,6 +39,9 @@ endif()
 if(FARHAUL_BUILD_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
+
+# What `make build` makes: the programs, the shared library and the man pages, without tests.
+add_custom_target(programs)
 
 # farhaul_room(NAME LIBS ...): the static library of one room under src/, from every .cpp below it.
 function(farhaul_room name)
@@ -63,6 +72,7 @@ function(farhaul_room name)
     string(REGEX REPLACE "_main$" "" program ${program})
     add_executable(${program} ${main})
     target_link_libraries(${program} PRIVATE farhaul_${name} farhaul_flags)
+    add_dependencies(programs ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endforeach()
 endfunction()
