@@ -14,8 +14,6 @@
 
 namespace {
 
-using farhaul::app::ExitCode;
-
 constexpr const char* kExamples = R"(Examples:
   sdr recv --listen :18520 --out /srv/in          # on the receiving host
   sdr send data.tar --to host:18520 --scheme sr   # on the sending host
@@ -53,8 +51,11 @@ void explain(const CLI::App& app, const CLI::ParseError& error) {
     std::string meant;
     const auto unknown = command.remaining();
     if (!unknown.empty()) {
+        const auto is_option = [](const std::string& word) { return word.starts_with("-"); };
+        const bool at_top = &command == &app;
+        // At the top, what follows an unknown command belongs to it.
         const auto option =
-            std::ranges::find_if(unknown, [](const std::string& word) { return word.starts_with("-"); });
+            at_top && !is_option(unknown.front()) ? unknown.end() : std::ranges::find_if(unknown, is_option);
         std::vector<std::string> known;
         if (option != unknown.end()) {
             const std::string word = option->substr(0, option->find('='));
@@ -63,7 +64,7 @@ void explain(const CLI::App& app, const CLI::ParseError& error) {
             }
             meant = farhaul::app::nearest(word, known);
             message = fmt::format("unknown option '{}'", word);
-        } else if (&command == &app) {
+        } else if (at_top) {
             for (const CLI::App* candidate : app.get_subcommands({})) known.push_back(candidate->get_name());
             meant = farhaul::app::nearest(unknown.front(), known);
             message = fmt::format("unknown command '{}'", unknown.front());

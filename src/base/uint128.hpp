@@ -3,6 +3,6 @@
 
 namespace farhaul {
 
-__extension__ typedef unsigned __int128 Uint128;
+__extension__ using Uint128 = unsigned __int128;
 
 }  // namespace farhaul
