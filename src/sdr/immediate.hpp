@@ -29,8 +29,12 @@ struct ImmediateLayout {
     constexpr std::uint32_t encode(std::uint32_t message_id, std::uint32_t packet, std::uint32_t fragment) const {
         return message_id << (packet_bits + fragment_bits) | packet << fragment_bits | fragment;
     }
-    constexpr std::uint32_t message_id(std::uint32_t immediate) const { return immediate >> (packet_bits + fragment_bits); }
-    constexpr std::uint32_t packet(std::uint32_t immediate) const { return immediate >> fragment_bits & (max_packets() - 1); }
+    constexpr std::uint32_t message_id(std::uint32_t immediate) const {
+        return immediate >> (packet_bits + fragment_bits);
+    }
+    constexpr std::uint32_t packet(std::uint32_t immediate) const {
+        return immediate >> fragment_bits & (max_packets() - 1);
+    }
     constexpr std::uint32_t fragment(std::uint32_t immediate) const { return immediate & ((1u << fragment_bits) - 1); }
     /// The bits of `user_immediate` that packet `packet` carries.
     constexpr std::uint32_t fragment_of(std::uint32_t user_immediate, std::uint32_t packet) const {
@@ -39,10 +43,12 @@ struct ImmediateLayout {
 
     /// message_bits 1..16, packet_bits 1..30, fragment_bits 1, 2, 4 or 8 (so that fragments tile 32 bits), 32 in all.
     Status validate() const {
-        if (message_bits < 1 || message_bits > 16 || packet_bits < 1 || packet_bits > 30 || !std::has_single_bit(fragment_bits) ||
-            fragment_bits > 8 || message_bits + packet_bits + fragment_bits != 32)
+        if (message_bits < 1 || message_bits > 16 || packet_bits < 1 || packet_bits > 30 ||
+            !std::has_single_bit(fragment_bits) || fragment_bits > 8 ||
+            message_bits + packet_bits + fragment_bits != 32)
             return fail(ErrorCode::kInvalidArgument,
-                        "immediate split {}+{}+{} is not usable: 1-16 bits of message id, 1-30 of packet index, 1, 2, 4 or 8 of fragment, 32 in all",
+                        "immediate split {}+{}+{} is not usable: 1-16 bits of message id, 1-30 of packet index, 1, 2, "
+                        "4 or 8 of fragment, 32 in all",
                         message_bits, packet_bits, fragment_bits);
         return {};
     }

@@ -1,11 +1,14 @@
-// The seam to what carries packets: a simulated link, UDP sockets, verbs queue pairs. A Wire is one connection to one peer.
+// The seam to what carries packets: a simulated link, UDP sockets, verbs queue pairs. A Wire is one connection to one
+// peer.
 //
-// Bursts of many packets cross this seam, so that a virtual call costs nothing per packet. Everything here is unreliable: what is sent may
-// be lost, delayed, duplicated or reordered, but what arrives is what was sent (a wire checks integrity and drops what fails).
+// Bursts of many packets cross this seam, so that a virtual call costs nothing per packet. Everything here is
+// unreliable: what is sent may be lost, delayed, duplicated or reordered, but what arrives is what was sent (a wire
+// checks integrity and drops what fails).
 //
-// Threads: a Wire and its WireSink belong to one Loop, except on_arrivals(), which a wire with several channels may call from one
-// thread per channel (WireLimits::concurrent_channels says so, and the table then uses atomic bits). The sink then does no more there
-// than set bits and call Wire::wake(); the wire in turn calls WireSink::poll() on the Loop's thread, where the listeners hear of it.
+// Threads: a Wire and its WireSink belong to one Loop, except on_arrivals(), which a wire with several channels may
+// call from one thread per channel (WireLimits::concurrent_channels says so, and the table then uses atomic bits). The
+// sink then does no more there than set bits and call Wire::wake(); the wire in turn calls WireSink::poll() on the
+// Loop's thread, where the listeners hear of it.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +28,8 @@ struct OutgoingPacket {
     std::uint32_t channel;     ///< below WireLimits::channels
 };
 
-/// A packet that came in. `payload` is valid during on_arrivals() only; null when it was placed already or carries metadata only.
+/// A packet that came in. `payload` is valid during on_arrivals() only; null when it was placed already or carries
+/// metadata only.
 struct Arrival {
     const std::byte* payload;
     std::uint32_t length;
@@ -34,21 +38,22 @@ struct Arrival {
 };
 
 struct WireLimits {
-    std::uint32_t max_payload_bytes = 4096;     ///< most payload per packet on this path
-    std::uint32_t max_datagram_bytes = 1200;    ///< most bytes of one control datagram
+    std::uint32_t max_payload_bytes = 4096;   ///< most payload per packet on this path
+    std::uint32_t max_datagram_bytes = 1200;  ///< most bytes of one control datagram
     std::uint32_t channels = 1;
-    std::uint32_t generation_bits = 32;         ///< how much of OutgoingPacket::generation arrives
-    bool concurrent_channels = false;           ///< on_arrivals() may be called from several threads at once
-    bool carries_payload = true;                ///< false: metadata only (fast simulation); buffers may then be null
+    std::uint32_t generation_bits = 32;  ///< how much of OutgoingPacket::generation arrives
+    bool concurrent_channels = false;    ///< on_arrivals() may be called from several threads at once
+    bool carries_payload = true;         ///< false: metadata only (fast simulation); buffers may then be null
 };
 
 /// What a Wire calls.
 class WireSink {
-   public:
+ public:
     virtual ~WireSink() = default;
     /// Data packets of one channel, in the order in which they arrived.
     virtual void on_arrivals(std::uint32_t channel, std::span<const Arrival> arrivals) = 0;
-    /// On the Loop's thread, soon after some thread called Wire::wake(): hands on what other threads took. Cheap when there is nothing.
+    /// On the Loop's thread, soon after some thread called Wire::wake(): hands on what other threads took. Cheap when
+    /// there is nothing.
     virtual void poll() {}
     /// A control datagram of the peer. From outside: never trusted.
     virtual void on_datagram(std::span<const std::byte> datagram) = 0;
@@ -59,7 +64,7 @@ class WireSink {
 };
 
 class Wire {
-   public:
+ public:
     virtual ~Wire() = default;
     virtual const WireLimits& limits() const = 0;
     /// Sink of this wire's events; null detaches. After detaching from the Loop's thread no callback runs any more.
@@ -68,11 +73,12 @@ class Wire {
     virtual std::size_t tx_burst(std::span<const OutgoingPacket> packets) = 0;
     /// Sends one control datagram, ahead of queued data where the wire can. Unreliable; dropped if the wire is full.
     virtual void send_datagram(std::span<const std::byte> datagram) = 0;
-    /// Returns when no other thread is inside on_arrivals() with state from before this call. A no-op on single-threaded wires. The
-    /// message table calls it after it detached a buffer and before it lets go of it.
+    /// Returns when no other thread is inside on_arrivals() with state from before this call. A no-op on
+    /// single-threaded wires. The message table calls it after it detached a buffer and before it lets go of it.
     virtual void quiesce() {}
-    /// Makes the Loop's thread call WireSink::poll() soon. Called from inside on_arrivals(), on any thread, at most once per poll(); only on
-    /// wires with concurrent_channels, which must implement it (an eventfd, or a flag if the Loop's thread polls anyway).
+    /// Makes the Loop's thread call WireSink::poll() soon. Called from inside on_arrivals(), on any thread, at most
+    /// once per poll(); only on wires with concurrent_channels, which must implement it (an eventfd, or a flag if the
+    /// Loop's thread polls anyway).
     virtual void wake() {}
 };
 
