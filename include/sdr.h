@@ -35,7 +35,10 @@ enum sdr_errcode {
     SDR_RETRY = 2    /**< not now (no resources, or nothing has come yet): the same call may succeed later */
 };
 
-/** Payload bytes per packet. Header bytes come on top: SDR_MTU_4096 needs a path that carries larger packets than 1,500 bytes. */
+/**
+ * Payload bytes per packet. Headers come on top: SDR_MTU_2048 and SDR_MTU_4096 do not fit a path of 1,500-byte packets in one piece; IP then
+ * cuts them into fragments, and one lost fragment loses the packet. See sdr_qp_create_ext() for payloads in between.
+ */
 enum sdr_mtu {
     SDR_MTU_64,
     SDR_MTU_128,
@@ -48,7 +51,7 @@ enum sdr_mtu {
 
 /** How a device is opened. */
 struct sdr_dev_attr {
-    uint32_t num_channels; /**< channels of each queue pair: sockets, each with its own thread; 0 means 1, at most 64 */
+    uint32_t num_channels; /**< channels of each queue pair: sockets, each with its own thread; 0 means 1, at most 16 */
     uint32_t log_max_qps;  /**< at most 2^this queue pairs in this context; 0 means no limit */
 };
 
@@ -139,8 +142,8 @@ int sdr_qp_info_get(struct sdr_qp *qp, void *info);
 
 /**
  * Connects to the queue pair that `remote_qp_info` describes; the peer does the same with ours. Does not wait for the peer.
- * SDR_ERROR: the information is damaged or of another version, chunk size or MTU differ, the MTU does not fit the path, or the queue pair
- * is connected already.
+ * SDR_ERROR: the information is damaged or of another version, chunk size or MTU differ, neither side can send to the other, or the queue
+ * pair is connected already.
  */
 int sdr_qp_connect(struct sdr_qp *qp, void *remote_qp_info);
 
@@ -220,10 +223,10 @@ const char *sdr_last_error(void);
 /** Parameters of a queue pair beyond those of struct sdr_qp_attr. 0 in a field means its default. */
 struct sdr_qp_attr_ext {
     size_t struct_size;
-    uint32_t payload_bytes;          /**< per packet, any number from 64 to what the path leaves after headers; default 4096 */
+    uint32_t payload_bytes;          /**< per packet, 64 to 65483 (what fits a UDP datagram); default 4096 */
     uint32_t packets_per_chunk;      /**< 1 to 64; default 16 */
     uint32_t max_messages;           /**< messages posted (and started) at once, 1 to 2^immediate_message_bits; default 64 */
-    uint32_t mtu_probe_disable;      /**< reserved, must be 0 */
+    uint32_t reserved0;              /**< must be 0 */
     uint64_t max_message_bytes;      /**< M, at most 2^immediate_packet_bits packets; default 16 MiB, or less if that is more than the packets allow */
     uint64_t rate_limit_bps;         /**< bit/s on the link, headers included; default no limit */
     uint64_t initial_rtt_ns;         /**< round trip assumed before the first measurement; default 100 ms */
@@ -234,7 +237,7 @@ struct sdr_qp_attr_ext {
     uint8_t checksum_disable;        /**< non-zero: no CRC32C over payloads; both sides must agree */
     uint8_t send_enable;             /**< non-zero: this side may send */
     uint8_t recv_enable;             /**< non-zero: this side may receive */
-    uint8_t reserved[2];             /**< must be 0 */
+    uint8_t reserved1[2];            /**< must be 0 */
 };
 
 /** Like sdr_qp_create(), with all parameters. */
