@@ -14,7 +14,7 @@ namespace farhaul::wire {
 
 class SimLoop final : public Loop {
  public:
-    SimLoop() = default;
+    SimLoop();
     ~SimLoop() override;
 
     TimePoint now() const override { return now_; }

@@ -101,9 +101,10 @@ struct SimWireCounters {
     std::uint64_t dropped_by_hook = 0;
     std::uint64_t packets_received = 0, bytes_received = 0, datagrams_received = 0;  ///< handed to the sink
     std::uint64_t deliveries = 0;                                                    ///< batches of data
-    std::uint64_t foreign = 0;                         ///< of an incarnation before restart(): dropped on arrival
-    std::uint64_t undeliverable = 0;                   ///< no sink, or this endpoint was killed
-    std::uint64_t datagrams_refused = 0;               ///< too large, or this endpoint was killed
+    std::uint64_t foreign = 0;            ///< of an incarnation before restart(): dropped on arrival
+    std::uint64_t undeliverable = 0;      ///< no sink, or this endpoint was killed
+    std::uint64_t packets_refused = 0;    ///< longer than max_payload_bytes, or a channel that does not exist
+    std::uint64_t datagrams_refused = 0;  ///< too large, the card was full, or this endpoint was killed or paused
     TimePoint first_packet_sent = TimePoint::never();  ///< when the first data packet's first bit went on the line
     TimePoint last_packet_sent;                        ///< when the last data packet's last bit left
 };
