@@ -263,6 +263,12 @@ int sdr_send_release(struct sdr_send_handle *handle);
 /** Length of the message that lands in this receive: SDR_RETRY until it is known (announced, or all posted bytes are in). */
 int sdr_recv_length_get(struct sdr_recv_handle *handle, uint64_t *length);
 
+/**
+ * How far a receive is: `*chunks_in` of `*chunks` chunks are in; all of the message when they are equal. Takes no lock. Errors as for
+ * sdr_recv_bitmap_get().
+ */
+int sdr_recv_progress_get(struct sdr_recv_handle *handle, uint32_t *chunks_in, uint32_t *chunks);
+
 /** Life of a queue pair. */
 enum sdr_qp_state {
     SDR_QP_CREATED,   /**< waits for sdr_qp_connect() */

@@ -1,4 +1,5 @@
 // sdr.h: receives and sends.
+#include <algorithm>
 #include <thread>
 
 #include "capi/call.hpp"
@@ -94,6 +95,17 @@ Status get_bitmap(sdr_recv_handle* handle, std::uint8_t** bytes, std::size_t* si
     return {};
 }
 
+Status get_progress(sdr_recv_handle* handle, std::uint32_t* chunks_in, std::uint32_t* chunks) {
+    if (auto ok = check("sdr_recv_progress_get", handle); !ok) return ok;
+    if (chunks_in == nullptr) return null_argument("sdr_recv_progress_get", "chunks_in");
+    if (chunks == nullptr) return null_argument("sdr_recv_progress_get", "chunks");
+    const std::uint32_t complete = handle->slot->chunks_complete();
+    *chunks = handle->chunks.load(std::memory_order_acquire);
+    *chunks_in = std::min(complete, *chunks);
+    if (handle->qp->broken() && *chunks_in < *chunks) return broken("sdr_recv_progress_get", *handle->qp);
+    return {};
+}
+
 Status expand_chunk(sdr_recv_handle* handle, std::uint32_t chunk, std::uint64_t* bitmap) {
     if (auto ok = check("sdr_recv_bitmap_chunk_expand", handle); !ok) return ok;
     if (bitmap == nullptr) return null_argument("sdr_recv_bitmap_chunk_expand", "bitmap");
@@ -174,6 +186,10 @@ int sdr_recv_imm_get(sdr_recv_handle* handle, uint32_t* immediate) {
 
 int sdr_recv_bitmap_get(sdr_recv_handle* handle, uint8_t** bitmap_bytes, size_t* bitmap_num_bytes) {
     return call([&] { return get_bitmap(handle, bitmap_bytes, bitmap_num_bytes); });
+}
+
+int sdr_recv_progress_get(sdr_recv_handle* handle, uint32_t* chunks_in, uint32_t* chunks) {
+    return call([&] { return get_progress(handle, chunks_in, chunks); });
 }
 
 int sdr_recv_bitmap_chunk_expand(sdr_recv_handle* handle, uint32_t chunk_offset, uint64_t* bitmap) {
