@@ -1,0 +1,275 @@
+// `sdr sim`: options in, table or JSON out. The work is in simulate.cpp.
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "app/commands.hpp"
+#include "app/simulate.hpp"
+#include "sdr/immediate.hpp"
+
+namespace farhaul::app {
+
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  sdr sim --size 128MiB --rate 400G --rtt 25ms --loss 1e-4 --scheme sr --runs 1000
+  sdr sim --size 4MiB --loss 1e-3 --burst 8 --scheme sr-nack --runs 200 --json
+  sdr sim --size 1MiB --rate 1G --loss 1e-2 --trace trace.csv
+
+The bound is M * T_inj / (1 - p) + RTT: all packets once over the line, plus what must be sent again, plus one round trip.)";
+
+struct Arguments {
+    SimulationConfig simulation;
+    std::string trace_file;
+    bool json = false;
+};
+
+/// An option whose value one of the parsers of base/units.hpp reads.
+template <typename T>
+CLI::Option* add_parsed(CLI::App& command, const std::string& name, T& target, Result<T> (*parse)(std::string_view),
+                        const std::string& help, const std::string& shown_default, const std::string& type) {
+    auto* option = command.add_option_function<std::string>(
+        name,
+        [&target, parse, name](const std::string& text) {
+            auto value = parse(text);
+            if (!value) throw CLI::ValidationError(name, value.error().message);
+            target = *value;
+        },
+        help);
+    option->type_name(type);
+    if (!shown_default.empty()) option->default_str(shown_default);
+    return option;
+}
+
+Result<std::uint32_t> parse_small_size(std::string_view text) {
+    auto size = parse_size(text);
+    if (!size) return propagate(size);
+    if (*size > 0xffff'ffffu) return fail(ErrorCode::kInvalidArgument, "{} is more than 4 GiB", text);
+    return static_cast<std::uint32_t>(*size);
+}
+
+/// `0.01:2ms`
+void read_reorder(const std::string& text, SimulationConfig& config) {
+    const auto colon = text.find(':');
+    const auto wrong = [&](const std::string& why) {
+        throw CLI::ValidationError("--reorder", why + "; expected SHARE:DELAY such as 0.01:2ms");
+    };
+    if (colon == std::string::npos) wrong("'" + text + "' has no ':'");
+    auto share = parse_probability(text.substr(0, colon));
+    if (!share) wrong(share.error().message);
+    auto delay = parse_duration(text.substr(colon + 1));
+    if (!delay) wrong(delay.error().message);
+    config.reorder_probability = *share;
+    config.reorder_delay = *delay;
+}
+
+/// Writes events as lines of comma separated values; says so when the disk refuses.
+class TraceFile {
+ public:
+    Status open(const std::string& path) {
+        path_ = path;
+        file_ = std::fopen(path.c_str(), "w");
+        if (file_ == nullptr) return fail_errno(errno, fmt::format("cannot write the trace to {}", path));
+        fmt::print(file_, "time_ns,event,endpoint,arrives_ns,bytes,message,packet,fragment,generation\n");
+        return {};
+    }
+    void write(const wire::SimEvent& event) {
+        using Kind = wire::SimEvent::Kind;
+        const char* who = event.endpoint == 0 ? "sender" : "receiver";
+        const bool datagram = event.kind == Kind::kSendDatagram || event.kind == Kind::kLostDatagram ||
+                              event.kind == Kind::kDeliverDatagram;
+        const bool lost = event.kind == Kind::kLost || event.kind == Kind::kLostDatagram;
+        const std::string arrives = lost ? std::string() : std::to_string(event.arrives.nanoseconds());
+        if (datagram)
+            fmt::print(file_, "{},{},{},{},{},,,,\n", event.at.nanoseconds(), wire::to_string(event.kind), who, arrives,
+                       event.length);
+        else
+            fmt::print(file_, "{},{},{},{},{},{},{},{},{}\n", event.at.nanoseconds(), wire::to_string(event.kind), who,
+                       arrives, event.length, layout_.message_id(event.immediate), layout_.packet(event.immediate),
+                       layout_.fragment(event.immediate), event.generation);
+    }
+    Status close() {
+        const bool failed = std::ferror(file_) != 0;
+        const bool not_flushed = std::fclose(file_) != 0;
+        file_ = nullptr;
+        if (failed || not_flushed) return fail_errno(errno, fmt::format("the trace in {} is not complete", path_));
+        return {};
+    }
+    ~TraceFile() {
+        if (file_ != nullptr) std::fclose(file_);
+    }
+
+ private:
+    std::string path_;
+    std::FILE* file_ = nullptr;
+    sdr::ImmediateLayout layout_;
+};
+
+void print_json(const SimulationConfig& config, const SimulationReport& report) {
+    nlohmann::ordered_json out;
+    out["mean_s"] = report.mean_s;
+    out["p50_s"] = report.p50_s;
+    out["p99_s"] = report.p99_s;
+    out["p999_s"] = report.p999_s;
+    out["bound_s"] = report.bound_s;
+    out["packets_sent"] = report.packets_sent;
+    out["packets_resent"] = report.packets_resent;
+    out["packets_parity"] = report.packets_parity;
+    out["runs"] = config.runs;
+    out["seed"] = config.seed;
+    out["min_s"] = report.min_s;
+    out["max_s"] = report.max_s;
+    out["standard_error_s"] = report.standard_error_s;
+    out["ratio_mean"] = report.bound_s > 0 ? report.mean_s / report.bound_s : 0;
+    out["packets_spurious"] = report.packets_spurious;
+    out["scheme"] = reliable::to_string(config.scheme);
+    out["size_bytes"] = config.size_bytes;
+    out["rate_bps"] = config.rate.bits_per_second();
+    out["rtt_s"] = config.round_trip.seconds();
+    out["loss"] = config.loss;
+    out["loss_unit"] = config.loss_unit == LossUnit::kChunk ? "chunk" : "packet";
+    out["burst_packets"] = config.mean_burst_packets;
+    out["rto_rtts"] = config.rto_rtts;
+    out["mtu_bytes"] = config.mtu_bytes;
+    out["chunk_bytes"] = config.chunk_bytes;
+    out["overhead_bytes"] = config.overhead_bytes;
+    fmt::print("{}\n", out.dump(2));
+}
+
+void print_table(const SimulationConfig& config, const SimulationReport& report) {
+    fmt::print("{} of {}, {} in packets of {} bytes, chunks of {}\n", reliable::to_string(config.scheme),
+               format_size(config.size_bytes),
+               config.runs == 1 ? std::string("1 run") : fmt::format("{} runs", config.runs), config.mtu_bytes,
+               format_size(config.chunk_bytes));
+    fmt::print("link: {}, {} round trip, loss {:g} per {}\n\n",
+               config.rate.unlimited() ? std::string("no rate limit")
+                                       : format_rate(static_cast<double>(config.rate.bits_per_second())),
+               format_duration(config.round_trip), config.loss,
+               config.loss_unit == LossUnit::kChunk ? "chunk" : "packet");
+    fmt::print("{:<8}{:>14}{:>10}\n", "", "seconds", "x bound");
+    const auto row = [&](const char* name, double seconds) {
+        fmt::print("{:<8}{:>14.9f}{:>10}\n", name, seconds,
+                   report.bound_s > 0 ? fmt::format("{:.3f}", seconds / report.bound_s) : std::string("-"));
+    };
+    row("bound", report.bound_s);
+    row("mean", report.mean_s);
+    row("p50", report.p50_s);
+    row("p99", report.p99_s);
+    row("p99.9", report.p999_s);
+    row("worst", report.max_s);
+    fmt::print("\npackets per run: {:.1f} sent, {:.1f} of them again ({:.1f} in vain)", report.packets_sent,
+               report.packets_resent, report.packets_spurious);
+    if (report.packets_parity > 0) fmt::print(", {:.1f} parity", report.packets_parity);
+    fmt::print("\n");
+}
+
+int run(Arguments& arguments) {
+    if (Status status = validate(arguments.simulation); !status) {
+        fmt::print(stderr, "sdr sim: {}\n", status.error().message);
+        return kExitUsage;
+    }
+    TraceFile trace;
+    if (!arguments.trace_file.empty()) {
+        if (Status status = trace.open(arguments.trace_file); !status) {
+            fmt::print(stderr, "sdr sim: {}\n", status.error().message);
+            return kExitFailure;
+        }
+        arguments.simulation.observer = [&trace](const wire::SimEvent& event) { trace.write(event); };
+    }
+    auto report = simulate(arguments.simulation);
+    if (!report) {
+        fmt::print(stderr, "sdr sim: {}\n", report.error().message);
+        return report.error().code == ErrorCode::kPeerGone ? kExitPeer : kExitFailure;
+    }
+    if (!arguments.trace_file.empty()) {
+        if (Status status = trace.close(); !status) {
+            fmt::print(stderr, "sdr sim: {}\n", status.error().message);
+            return kExitFailure;
+        }
+    }
+    if (arguments.json)
+        print_json(arguments.simulation, *report);
+    else
+        print_table(arguments.simulation, *report);
+    return kExitOk;
+}
+
+}  // namespace
+
+void add_sim_command(CLI::App& app, int& exit_code) {
+    auto arguments = std::make_shared<Arguments>();
+    SimulationConfig& config = arguments->simulation;
+    CLI::App& command =
+        *app.add_subcommand("sim", "Completion time of one reliable Write in virtual time, by the real protocol code");
+    command.footer(kExamples);
+
+    add_parsed(command, "--size", config.size_bytes, parse_size, "Bytes to write", "128MiB", "SIZE");
+    add_parsed(command, "--rate", config.rate, parse_rate, "Rate of the line in bit/s; 0: infinite", "400G", "RATE");
+    add_parsed(command, "--rtt", config.round_trip, parse_duration, "Round trip", "25ms", "TIME");
+    add_parsed(command, "--loss", config.loss, parse_probability,
+               "Average share of packets (or chunks, see --loss-unit) lost", "0", "P");
+    command
+        .add_option_function<std::string>(
+            "--loss-unit",
+            [&config](const std::string& text) {
+                config.loss_unit = text == "chunk" ? LossUnit::kChunk : LossUnit::kPacket;
+            },
+            "What is lost at once: packet, or chunk (then control datagrams are not lost)")
+        ->check(CLI::IsMember({"packet", "chunk"}))
+        ->type_name("UNIT")
+        ->default_str("packet");
+    command
+        .add_option("--burst", config.mean_burst_packets,
+                    "Mean length of a burst of losses in packets; 1: independent losses")
+        ->type_name("PACKETS")
+        ->default_str("1");
+    command
+        .add_option_function<std::string>(
+            "--reorder", [&config](const std::string& text) { read_reorder(text, config); },
+            "Delay a share P of the packets by up to D")
+        ->type_name("P:D");
+    add_parsed(command, "--jitter", config.jitter, parse_duration, "Delay every packet by 0 to D, without reordering",
+               "0", "D");
+    command
+        .add_option_function<std::string>(
+            "--scheme",
+            [&config](const std::string& text) {
+                auto scheme = reliable::parse_scheme(text);
+                if (!scheme) throw CLI::ValidationError("--scheme", scheme.error().message);
+                config.scheme = *scheme;
+            },
+            "How losses are repaired: " + reliable::scheme_names())
+        ->type_name("NAME")
+        ->default_str("sr");
+    command.add_option("--rto", config.rto_rtts, "Retransmission timeout in round trips")
+        ->type_name("RTTS")
+        ->default_str("3");
+    command.add_flag("--measure-rtt", config.measure_round_trip,
+                     "The sender measures the round trip instead of knowing it");
+    add_parsed(command, "--mtu", config.mtu_bytes, parse_small_size, "Payload of a packet in bytes", "4096", "SIZE");
+    add_parsed(command, "--chunk", config.chunk_bytes, parse_small_size, "Bytes of a chunk: 1 to 64 packets", "64KiB",
+               "SIZE");
+    add_parsed(command, "--overhead", config.overhead_bytes, parse_small_size,
+               "Bytes that a packet occupies on the line beside its payload", "0", "SIZE");
+    command.add_option("--runs", config.runs, "Independent runs")->type_name("N")->default_str("1");
+    command.add_option("--seed", config.seed, "Seed: the same one gives the same result")
+        ->type_name("N")
+        ->default_str("1");
+    command
+        .add_option("--threads", config.threads,
+                    "Threads to spread the runs over, without effect on the result; 0: all cores")
+        ->type_name("N")
+        ->default_str("0");
+    command
+        .add_option("--trace", arguments->trace_file,
+                    "Write every event of the first run to FILE as comma separated values")
+        ->type_name("FILE");
+    command.add_flag("--json", arguments->json, "Print JSON");
+    command.callback([arguments, &exit_code] { exit_code = run(*arguments); });
+}
+
+}  // namespace farhaul::app
