@@ -33,7 +33,7 @@
 namespace farhaul::sdr {
 
 struct MessageTableConfig {
-    ImmediateLayout layout;
+    ImmediateLayout layout{};
     std::uint32_t payload_bytes = 4096;    ///< payload of every packet but a message's last; any size from 1
     std::uint32_t packets_per_chunk = 16;  ///< 1..64
     std::uint32_t generation_bits = 32;    ///< of the wire, 1..32

@@ -31,7 +31,7 @@
 namespace farhaul::sdr {
 
 struct QueuePairConfig {
-    ImmediateLayout layout;
+    ImmediateLayout layout{};
     std::uint32_t payload_bytes = 4096;    ///< payload per packet, both sides equal: 1 .. WireLimits::max_payload_bytes
     std::uint32_t packets_per_chunk = 16;  ///< 1..64
     std::uint32_t max_messages = 64;       ///< receives open at once, and sends in flight: 1 .. layout.message_ids()
@@ -39,7 +39,7 @@ struct QueuePairConfig {
         16u << 20;  ///< M of the root key [i*M, i*M+M): most bytes of one message; at most max_packets * payload_bytes
     bool send_enable = true;
     bool receive_enable = true;
-    BitRate rate_limit;                ///< payload + overhead_bytes per second; 0 = as fast as the wire takes packets
+    BitRate rate_limit{};               ///< payload + overhead_bytes per second; 0 = as fast as the wire takes packets
     std::uint32_t overhead_bytes = 0;  ///< counted per packet against rate_limit (headers below the payload)
     Duration initial_rtt =
         Duration::from_milliseconds(100);  ///< before the first measurement: paces control retransmission
