@@ -1,6 +1,8 @@
 // A UDP address: IPv4 or IPv6 and a port, as users write it.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -46,6 +48,13 @@ class Address {
     };
     Any any_{};
     socklen_t length_ = 0;
+};
+
+/// A local address that a peer reached us at, in the form in which sendmsg() takes it as the source: replies must come
+/// from where the request went to, or a host with several addresses is not understood.
+struct LocalAddress {
+    std::array<std::byte, 48> control{};  ///< one complete control message; empty when size is 0
+    std::size_t size = 0;
 };
 
 /// What the text names.

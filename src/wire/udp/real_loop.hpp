@@ -62,8 +62,8 @@ class RealLoop final : public Loop {
     /// Must come before close(fd). Unknown descriptors are ignored.
     void remove_fd(int fd);
 
-    /// For an owner that sleeps outside run_once(), with its lock released: poll this descriptor for input, no longer than
-    /// idle_time(), then call run_once(Duration{}).
+    /// For an owner that sleeps outside run_once(), with its lock released: poll this descriptor for input, no longer
+    /// than idle_time(), then call run_once(Duration{}).
     int poll_fd() const { return epoll_fd_; }
     /// How long run_once() would sleep: 0 while traffic flows or work waits.
     Duration idle_time(Duration max_wait) const { return sleep_time(max_wait); }

@@ -1,0 +1,309 @@
+#include "wire/udp/connection.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "wire/udp/engine.hpp"
+
+namespace farhaul::udp {
+
+namespace {
+
+constexpr Duration kConfirmInterval = Duration::from_milliseconds(50);
+
+}  // namespace
+
+Connection::Connection(Engine& engine, ConnectionConfig config)
+    : engine_(engine),
+      config_(std::move(config)),
+      tick_(
+          engine.loop().timers(), [](void* self) { static_cast<Connection*>(self)->on_tick(); }, this),
+      break_(engine.loop().timers(), [](void* self) { static_cast<Connection*>(self)->on_break(); }, this) {
+    const ConnectParameters& parameters = config_.parameters;
+    limits_.max_payload_bytes = parameters.payload_bytes;
+    limits_.max_datagram_bytes = kUnprobedPayloadBytes;
+    limits_.channels = parameters.channels;
+    limits_.generation_bits = 32;
+    limits_.concurrent_channels = parameters.channels > 1 && engine.options().receive_threads;
+    limits_.carries_payload = true;
+    framing_ = {config_.peer_token, token_crc(config_.peer_token), parameters.checksum};
+    target_.token = config_.local_token;
+    target_.crc_of_token = token_crc(config_.local_token);
+    target_.checksum = parameters.checksum;
+    target_.payload_bytes = parameters.payload_bytes;
+    target_.channels = parameters.channels;
+    created_ = engine.loop().now();
+    heard_at_last_tick_ = created_;
+    target_.last_heard_ns.store(created_.nanoseconds(), std::memory_order_relaxed);
+    confirming_ = !config_.confirm_frame.empty();
+    engine_.add(*this);
+    if (confirming_) config_.paths[0].socket->send(config_.confirm_frame, peer(), config_.paths[0].from);
+    arm_tick();
+}
+
+Connection::~Connection() { close(); }
+
+void Connection::close() {
+    if (closed_) return;
+    closed_ = true;
+    tick_.disarm();
+    break_.disarm();
+    target_.sink.store(nullptr, std::memory_order_seq_cst);
+    engine_.remove(*this, config_.peer_token, config_.paths[0], !peer_closed_);
+}
+
+void Connection::attach(sdr::WireSink* sink) {
+    if (closed_ && sink != nullptr) return;
+    target_.sink.store(sink, std::memory_order_seq_cst);
+    if (limits_.concurrent_channels && !closed_) engine_.quiesce();
+    if (sink != nullptr && broken_ && !closed_) break_.arm(engine_.loop().now());
+}
+
+void Connection::quiesce() {
+    if (!closed_ && limits_.concurrent_channels) engine_.quiesce();
+}
+
+void Connection::wake() {
+    if (!poll_requested_.exchange(true, std::memory_order_acq_rel)) engine_.request_poll();
+}
+
+std::size_t Connection::tx_burst(std::span<const sdr::OutgoingPacket> packets) {
+    // Of a broken wire nothing is expected, least of all that it becomes writable.
+    if (closed_ || broken_) return packets.size();
+    std::size_t taken = 0;
+    while (taken < packets.size()) {
+        const auto rest = packets.subspan(taken, std::min(packets.size() - taken, kTxBatch));
+        const std::size_t count = send_over_channels(rest);
+        taken += count;
+        if (count < rest.size()) {
+            wants_writable_ = true;
+            break;
+        }
+    }
+    return taken;
+}
+
+std::size_t Connection::send_over_channels(std::span<const sdr::OutgoingPacket> packets) {
+    std::size_t taken = packets.size();
+    std::vector<std::uint16_t>& order = engine_.order_scratch();
+    for (std::uint32_t channel = 0; channel < limits_.channels; ++channel) {
+        order.clear();
+        for (std::size_t i = 0; i < packets.size(); ++i)
+            if (limits_.channels == 1 || packets[i].channel % limits_.channels == channel)
+                order.push_back(static_cast<std::uint16_t>(i));
+        if (order.empty()) continue;
+        const TxResult result = engine_.transmitter().send(config_.paths[channel], framing_, packets, order, counters_);
+        note(result, channel);
+        // What other channels have sent beyond this point is sent again later: a duplicate does no harm, a gap would
+        // cost a round trip.
+        if (result.taken < order.size()) taken = std::min<std::size_t>(taken, order[result.taken]);
+    }
+    return taken;
+}
+
+void Connection::note(const TxResult& result, std::uint32_t channel) {
+    if (result.stop == TxResult::Stop::kSocketFull) {
+        blocked_channels_ |= 1u << channel;
+        engine_.wait_writable(channel);
+    } else if (result.stop == TxResult::Stop::kNoBuffers) {
+        engine_.wait_for_memory();
+    }
+    if (result.error != 0) on_network_error({result.error, 0, config_.paths[channel].to});
+}
+
+void Connection::send_datagram(std::span<const std::byte> datagram) {
+    if (closed_ || broken_) return;
+    if (datagram.size() > limits_.max_datagram_bytes) {
+        ++counters_.send_errors;
+        return;
+    }
+    std::array<std::byte, kHandshakeFrameBytes> frame;
+    FrameHeader header;
+    header.token = config_.peer_token;
+    header.type = FrameType::kDatagram;
+    header.flags = kFlagChecksum;
+    write_header(frame.data(), header);
+    if (!datagram.empty()) std::memcpy(frame.data() + kHeaderBytes, datagram.data(), datagram.size());
+    const std::span<const std::byte> whole(frame.data(), kHeaderBytes + datagram.size());
+    const std::uint32_t crc = frame_crc(whole, framing_.crc_of_token);
+    std::memcpy(frame.data() + 8, &crc, 4);
+    const TxPath& path = config_.paths[0];
+    const int error = path.socket->send(whole, path.to, path.from);
+    ++counters_.datagrams_sent;
+    if (error == 0) return;
+    if (error == EAGAIN || error == ENOBUFS) {
+        ++counters_.would_block;
+    } else {
+        ++counters_.send_errors;
+        on_network_error({error, 0, path.to});
+    }
+}
+
+void Connection::send_frame(FrameType type, std::uint32_t sequence, std::uint32_t size) {
+    FrameHeader header;
+    header.token = config_.peer_token;
+    header.type = type;
+    header.generation = sequence;
+    header.immediate = size;
+    const TxPath& path = config_.paths[0];
+    const int error = path.socket->send(build_frame(header, {}, size), path.to, path.from);
+    if (error != 0 && error != EAGAIN && error != ENOBUFS) on_network_error({error, 0, path.to});
+}
+
+void Connection::on_frame(const FrameHeader& header, std::span<const std::byte> frame) {
+    target_.last_heard_ns.store(engine_.loop().now().nanoseconds(), std::memory_order_relaxed);
+    confirming_ = false;
+    switch (header.type) {
+        case FrameType::kDatagram: {
+            ++counters_.datagrams_received;
+            if (sdr::WireSink* const to = sink()) to->on_datagram(frame.subspan(kHeaderBytes));  // may destroy this
+            return;
+        }
+        case FrameType::kPing:
+            return send_frame(FrameType::kPong, header.generation, header.immediate);
+        case FrameType::kPong:
+            if (header.immediate > kHeaderBytes) big_ping_answered_ = header.generation;
+            return;
+        case FrameType::kConfirm: {
+            FrameHeader ack;
+            ack.token = config_.peer_token;
+            ack.type = FrameType::kConfirmAck;
+            config_.paths[0].socket->send(build_frame(ack, {}), peer(), config_.paths[0].from);
+            return;
+        }
+        case FrameType::kClose:
+            peer_closed_ = true;
+            return break_with(ErrorCode::kPeerGone, fmt::format("{} closed the connection", peer().to_string()));
+        default:
+            return;  // late frames of the handshake
+    }
+}
+
+bool Connection::is_peer(const Address& address) const {
+    for (const TxPath& path : config_.paths)
+        if (path.to == address) return true;
+    return false;
+}
+
+void Connection::on_network_error(const NetworkError& error) {
+    const TimePoint now = engine_.loop().now();
+    if (error.error == EMSGSIZE) {
+        ++counters_.too_big;
+        // 28 and 48: IP and UDP headers.
+        const std::uint32_t packet =
+            config_.parameters.payload_bytes + kHeaderBytes + (peer().is_ipv6() && !peer().is_mapped_ipv4() ? 48 : 28);
+        if (error.mtu != 0 && error.mtu >= packet) return;  // about a probe
+        for (TxPath& path : config_.paths) path.socket->allow_fragmentation();
+        if (!std::exchange(counters_.fragmenting, true))
+            log().warn(
+                "UDP to {}: the path's MTU shrank to {}; packets of {} bytes are fragmented from here on. Reconnect to "
+                "use smaller ones",
+                peer().to_string(), error.mtu == 0 ? "less than a packet" : std::to_string(error.mtu), packet);
+        return;
+    }
+    if (refusals_ == 0 || last_heard() > first_refusal_) {
+        refusals_ = 0;
+        first_refusal_ = now;
+    }
+    ++refusals_;
+    if (refusals_ >= kRefusalsNeeded && now - first_refusal_ >= kRefusalPatience)
+        break_with(ErrorCode::kPeerGone, error.error == ECONNREFUSED
+                                             ? fmt::format("{} is gone: its port is closed", peer().to_string())
+                                             : fmt::format("{} cannot be reached any more: {}", peer().to_string(),
+                                                           std::strerror(error.error)));
+}
+
+void Connection::on_writable(std::uint32_t channel) {
+    if (channel == kAnyChannel) {
+        blocked_channels_ = 0;
+    } else {
+        blocked_channels_ &= ~(1u << channel);
+    }
+    if (!wants_writable_ || blocked_channels_ != 0) return;
+    wants_writable_ = false;
+    if (sdr::WireSink* const to = sink()) to->on_writable();
+}
+
+void Connection::break_with(ErrorCode code, std::string message) {
+    if (closed_ || broken_) return;
+    broken_ = Error{code, std::move(message)};
+    tick_.disarm();
+    // Not from inside a call of the layer above: from the loop.
+    break_.arm(engine_.loop().now());
+}
+
+void Connection::on_break() {
+    if (sdr::WireSink* const to = sink()) to->on_wire_error(*broken_);  // may destroy this
+}
+
+void Connection::arm_tick() {
+    const UdpOptions& options = engine_.options();
+    const TimePoint now = engine_.loop().now();
+    if (confirming_) return tick_.arm(now + std::max(kConfirmInterval, config_.round_trip + config_.round_trip / 2));
+    if (options.ping_interval > Duration{}) tick_.arm(now + options.ping_interval);
+}
+
+void Connection::on_tick() {
+    const TimePoint now = engine_.loop().now();
+    const UdpOptions& options = engine_.options();
+    if (confirming_ && last_heard() > created_) confirming_ = false;
+    if (confirming_) {
+        const Duration patience = options.peer_timeout > Duration{} ? options.peer_timeout : options.connect_timeout;
+        if (now - created_ >= patience)
+            return break_with(ErrorCode::kPeerGone, fmt::format("{} answered, but was not heard of again within {}",
+                                                                peer().to_string(), format_duration(patience)));
+        config_.paths[0].socket->send(config_.confirm_frame, peer(), config_.paths[0].from);
+        return arm_tick();
+    }
+    const Duration silent = now - last_heard();
+    if (last_heard() > heard_at_last_tick_) pings_since_heard_ = 0;
+    heard_at_last_tick_ = last_heard();
+    // Pings that were really sent, not only time that passed: this process may have been stopped for a while.
+    if (options.peer_timeout > Duration{} && silent >= options.peer_timeout && pings_since_heard_ >= 3)
+        return break_with(ErrorCode::kPeerGone,
+                          fmt::format("{} vanished: silent for {}", peer().to_string(), format_duration(silent)));
+    if (silent >= options.ping_interval) {
+        ++pings_since_heard_;
+        send_frame(FrameType::kPing, 0, kHeaderBytes);
+    }
+    check_black_hole(now);
+    arm_tick();
+}
+
+void Connection::check_black_hole(TimePoint now) {
+    const std::uint64_t sent = counters_.packets_sent;
+    if (sent == sent_at_last_tick_ || config_.parameters.payload_bytes <= kUnprobedPayloadBytes) return;
+    sent_at_last_tick_ = sent;
+    // The last two may still be under way.
+    const std::uint32_t lost = big_ping_sent_ - big_ping_answered_;
+    const bool heard = now - last_heard() < engine_.options().ping_interval * 2;
+    if (lost > 2 && heard) ++counters_.big_pings_lost;
+    if (lost >= kBigPingsToBlackHole + 2 && heard && !black_hole_) {
+        black_hole_ = true;
+        counters_.fragmenting = true;
+        for (TxPath& path : config_.paths) path.socket->allow_fragmentation();
+        log().warn(
+            "UDP to {}: packets of {} bytes vanish although smaller ones pass (the path's MTU shrank and nobody says "
+            "so); fragmentation "
+            "is allowed from here on. Reconnect to use smaller ones",
+            peer().to_string(), kHeaderBytes + config_.parameters.payload_bytes);
+    }
+    send_frame(FrameType::kPing, ++big_ping_sent_, kHeaderBytes + config_.parameters.payload_bytes);
+}
+
+UdpWireCounters Connection::counters() const {
+    UdpWireCounters result = counters_;
+    result.packets_received = target_.packets.load(std::memory_order_relaxed);
+    result.receive_calls = target_.calls.load(std::memory_order_relaxed);
+    return result;
+}
+
+bool Connection::segmentation_offload() const {
+    for (const TxPath& path : config_.paths)
+        if (!path.gso) return false;
+    return true;
+}
+
+}  // namespace farhaul::udp
