@@ -167,7 +167,7 @@ int sdr_recv_imm_get(struct sdr_recv_handle *handle, uint32_t *immediate);
  */
 int sdr_recv_bitmap_get(struct sdr_recv_handle *handle, uint8_t **bitmap_bytes, size_t *bitmap_num_bytes);
 
-/** The packets of chunk `chunk_offset`: bit i of `*bitmap` is packet i. SDR_ERROR past the last chunk. Takes no lock. */
+/** The packets of chunk `chunk_offset`: bit i of `*bitmap` is packet i. SDR_ERROR past the last chunk. */
 int sdr_recv_bitmap_chunk_expand(struct sdr_recv_handle *handle, uint32_t chunk_offset, uint64_t *bitmap);
 
 /**

@@ -47,12 +47,12 @@ Status destroy(sdr_context* context) {
     return {};
 }
 
-Result<sdr_mr*> register_memory(sdr_context* context, void* address, std::size_t length, sdr_access_flags flags) {
+Result<sdr_mr*> register_memory(sdr_context* context, void* address, std::size_t length, unsigned flags) {
     if (context == nullptr) return null_argument("sdr_mr_reg", "ctx");
     if (!ContextPool::live(context)) return not_a("sdr_mr_reg", "context");
     if (flags != SDR_ACCESS_REMOTE_WRITE)
         return fail(ErrorCode::kInvalidArgument, "sdr_mr_reg: unknown access flags {}; use SDR_ACCESS_REMOTE_WRITE",
-                    static_cast<int>(flags));
+                    flags);
     const Context::Guard guard(*context->impl);
     return context->impl->regions().add(context, address, length);
 }
@@ -103,7 +103,7 @@ int sdr_context_destroy(sdr_context* context) {
 }
 
 sdr_mr* sdr_mr_reg(sdr_context* ctx, void* addr, size_t length, sdr_access_flags flags) {
-    return call_for_pointer<sdr_mr>([&] { return register_memory(ctx, addr, length, flags); });
+    return call_for_pointer<sdr_mr>([&] { return register_memory(ctx, addr, length, number_in(flags)); });
 }
 
 int sdr_mr_dereg(sdr_mr* mr) {

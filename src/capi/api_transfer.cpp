@@ -109,7 +109,9 @@ Status get_progress(sdr_recv_handle* handle, std::uint32_t* chunks_in, std::uint
 Status expand_chunk(sdr_recv_handle* handle, std::uint32_t chunk, std::uint64_t* bitmap) {
     if (auto ok = check("sdr_recv_bitmap_chunk_expand", handle); !ok) return ok;
     if (bitmap == nullptr) return null_argument("sdr_recv_bitmap_chunk_expand", "bitmap");
-    const std::uint32_t chunks = handle->chunks.load(std::memory_order_acquire);
+    // Under the lock: how many packets a chunk has may change when the sender announces the length.
+    const Context::Guard guard(handle->qp->context());
+    const std::uint32_t chunks = handle->slot->chunks();
     if (chunk >= chunks)
         return fail(ErrorCode::kInvalidArgument, "sdr_recv_bitmap_chunk_expand: chunk {} of a message of {} chunks",
                     chunk, chunks);
@@ -212,7 +214,7 @@ int sdr_send_post(sdr_qp* qp, sdr_send_wr* wr, sdr_send_handle** handle) {
 int sdr_streaming_send_start(sdr_qp* qp, sdr_send_start_wr* wr, sdr_send_handle** handle) {
     return yield_if_retry(call([&] {
         return post("sdr_streaming_send_start", qp, wr, handle, [&](Qp& impl) {
-            return impl.start_send("sdr_streaming_send_start", wr->opcode, wr->imm_value, {});
+            return impl.start_send("sdr_streaming_send_start", number_in(wr->opcode), wr->imm_value, {});
         });
     }));
 }
@@ -224,7 +226,8 @@ int sdr_streaming_send_start_ext(sdr_qp* qp, const sdr_send_start_ext_wr* wr, sd
                 return fail(ErrorCode::kInvalidArgument,
                             "struct_size is {}: set it to sizeof(struct sdr_send_start_ext_wr), which is {}",
                             wr->struct_size, sizeof(sdr_send_start_ext_wr));
-            return impl.start_send("sdr_streaming_send_start_ext", wr->opcode, wr->imm_value, wr->total_length);
+            return impl.start_send("sdr_streaming_send_start_ext", number_in(wr->opcode), wr->imm_value,
+                                   wr->total_length);
         });
     }));
 }

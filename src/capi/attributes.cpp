@@ -1,6 +1,7 @@
 // From the attributes of the C structs to a queue pair's configuration.
 #include <algorithm>
 
+#include "capi/call.hpp"
 #include "capi/queue_pair.hpp"
 #include "wire/udp/parameters.hpp"
 
@@ -30,10 +31,9 @@ Result<QpParameters> validate(QpParameters parameters) {
 Result<QpParameters> read_attributes(const sdr_qp_attr& attributes) {
     QpParameters parameters;
     auto& config = parameters.config;
-    if (attributes.mtu < SDR_MTU_64 || attributes.mtu > SDR_MTU_4096)
-        return fail(ErrorCode::kInvalidArgument, "mtu is {}: use SDR_MTU_64 .. SDR_MTU_4096",
-                    static_cast<int>(attributes.mtu));
-    const std::uint32_t log_mtu = 6 + static_cast<std::uint32_t>(attributes.mtu);
+    const unsigned mtu = number_in(attributes.mtu);
+    if (mtu > SDR_MTU_4096) return fail(ErrorCode::kInvalidArgument, "mtu is {}: use SDR_MTU_64 .. SDR_MTU_4096", mtu);
+    const std::uint32_t log_mtu = 6 + mtu;
     config.payload_bytes = 1u << log_mtu;
     const std::uint32_t log_chunk = attributes.bitmap_chunk_size_log_bytes;
     if (log_chunk < log_mtu || log_chunk > log_mtu + 6)

@@ -1,6 +1,7 @@
 // What every C function is wrapped in: no exception leaves, errors become return codes and a text for sdr_last_error().
 #pragma once
 
+#include <cstring>
 #include <new>
 #include <string>
 #include <string_view>
@@ -44,6 +45,16 @@ T* call_for_pointer(Body&& body) noexcept {
         return {};
     });
     return pointer;
+}
+
+/// The number in an enum that a C caller filled in: it may be none of the enumerators, which C++ must not even load as
+/// such.
+template <typename Enum>
+unsigned number_in(const Enum& value) noexcept {
+    unsigned number = 0;
+    static_assert(sizeof(value) == sizeof(number));
+    std::memcpy(&number, &value, sizeof(number));
+    return number;
 }
 
 /// The error for a null argument.

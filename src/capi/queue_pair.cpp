@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "capi/call.hpp"
 #include "capi/info.hpp"
 
 namespace farhaul::capi {
@@ -152,14 +153,14 @@ void Qp::on_receive_progress(sdr::MessageSlot& slot) {
 
 // --- sending ---
 
-Result<sdr_send_handle*> Qp::start_send(const char* function, sdr_wr_opcode opcode, std::uint32_t immediate,
+Result<sdr_send_handle*> Qp::start_send(const char* function, unsigned opcode, std::uint32_t immediate,
                                         std::optional<std::uint64_t> length) {
     if (auto ok = usable(function); !ok) return propagate(ok);
     if (!config_.send_enable)
         return fail(ErrorCode::kInvalidArgument, "{}: the queue pair was created without send_enable", function);
     if (opcode != SDR_WR_WRITE && opcode != SDR_WR_WRITE_WITH_IMM)
         return fail(ErrorCode::kInvalidArgument, "{}: opcode {} is neither SDR_WR_WRITE nor SDR_WR_WRITE_WITH_IMM",
-                    function, static_cast<int>(opcode));
+                    function, opcode);
     if (!protocol_->can_start_send()) return std::unexpected(Error{ErrorCode::kRetry, {}});  // spun on: no text is made
     const std::uint64_t capacity = protocol_->next_send_capacity();
     if (length && *length > capacity)
@@ -196,7 +197,7 @@ Result<sdr_send_handle*> Qp::post_send(const sdr_send_wr& request) {
         auto region = context_.regions().find(request.lkey, request.local_addr, request.length);
         if (!region) return propagate(region);
     }
-    auto handle = start_send("sdr_send_post", request.opcode, request.imm_value, offset + request.length);
+    auto handle = start_send("sdr_send_post", number_in(request.opcode), request.imm_value, offset + request.length);
     if (!handle) return handle;
     Status status;
     if (request.length > 0)

@@ -80,7 +80,8 @@ class Qp final : public sdr::QueuePairListener {
     Result<sdr_recv_handle*> post_receive(const sdr_recv_wr& request);
     void complete_receive(sdr_recv_handle* handle);
 
-    Result<sdr_send_handle*> start_send(const char* function, sdr_wr_opcode opcode, std::uint32_t immediate,
+    /// `opcode`: the number in the C caller's field.
+    Result<sdr_send_handle*> start_send(const char* function, unsigned opcode, std::uint32_t immediate,
                                         std::optional<std::uint64_t> length);
     Result<sdr_send_handle*> post_send(const sdr_send_wr& request);
     Status continue_send(sdr_send_handle* handle, const sdr_send_continue_wr& request);
