@@ -53,6 +53,7 @@ TEST(SimFaults, APausedEndpointFindsEverythingWaitingWhenItResumes) {
 TEST(SimFaults, AHookMayLookChangeDelayAndDrop) {
     auto config = one_millisecond();
     config.limits.carries_payload = true;
+    config.tx_backlog = Duration::from_milliseconds(1);
     config.hook = [](SimInFlight& flying) {
         if (flying.datagram) {
             flying.bytes[0] = std::byte{'X'};
