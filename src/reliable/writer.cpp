@@ -85,7 +85,9 @@ Duration Writer::rto() const {
 Duration Writer::probe_interval() const {
     const Duration interval =
         std::clamp(env_.round_trip.smoothed() / 8, env_.config.min_rto / 2, Duration::from_milliseconds(250));
-    return std::min(interval * (1ll << backoff_), Duration::from_milliseconds(1000));
+    // Many probes unanswered: the round trip is far longer than we think, or the path is dead. Either way, ask less often.
+    const std::uint32_t unanswered = std::min((last_probe_ - latest_probe_answered_) / 16, kMaxBackoff);
+    return std::min(interval * (1ll << std::max(backoff_, unanswered)), Duration::from_milliseconds(1000));
 }
 
 // --- handing packets to the queue pair ---
@@ -236,7 +238,7 @@ void Writer::on_injected(sdr::SendHandle& send, std::uint64_t offset, std::uint6
     // goes on acks carry the evidence, and a probe is due only to measure the round trip.
     pause_probes_ = 0;
     probe_timer_.arm(now + reorder_window_ + Duration::from_microseconds(1));
-    if (now - last_probe_at_ > env_.round_trip.smoothed() / 2) send_probe();
+    if (now - last_probe_at_ > std::max(env_.round_trip.smoothed() / 2, probe_interval())) send_probe();
     if (env_.config.scheme == Scheme::kGoBackN) {
         if (!rto_timer_.armed()) rto_timer_.arm(now + rto());
         return;
@@ -267,15 +269,10 @@ bool Writer::on_ack(const Ack& ack) {
     any_ack_ = true;
 
     for (const AckSection& section : ack.sections) {
+        // Complete already, or open at the receiver and not started here yet.
         Message* message = find(section.sequence);
-        if (message == nullptr) {
-            if (section.sequence >= end_sequence && section.end > 0) return false;
-            continue;
-        }
-        if (section.end > message->packets || section.first > section.end) {
-            // The receiver may not know yet that the message is shorter than its buffer.
-            if (section.first > message->packets) continue;
-        }
+        if (message == nullptr) continue;
+        // The receiver may not know yet that the message is shorter than its buffer: what it says beyond the end is ignored.
         std::uint32_t position = section.first;
         for (const PacketRun& run : ack.missing_of(section)) {
             mark_arrived(*message, position, std::min(run.first, message->packets));

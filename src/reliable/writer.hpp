@@ -147,7 +147,7 @@ class Writer {
     TimePoint last_probe_at_;
     bool pumping_ = false;
 
-    static constexpr std::size_t kProbesRemembered = 64;
+    static constexpr std::size_t kProbesRemembered = 256;
     std::uint32_t last_probe_ = 0, latest_probe_answered_ = 0;
     TimePoint probe_sent_at_[kProbesRemembered];
     std::vector<std::byte> probe_buffer_;

@@ -143,8 +143,8 @@ std::uint64_t run_seed(std::uint64_t seed, Scheme scheme) {
 
 class Property : public ::testing::TestWithParam<Scheme> {};
 INSTANTIATE_TEST_SUITE_P(Schemes, Property,
-                         ::testing::Values(Scheme::kGoBackN, Scheme::kSelectiveRepeat, Scheme::kSelectiveRepeatNack), [](const auto& info) {
-                             auto name = to_string(info.param);
+                         ::testing::Values(Scheme::kGoBackN, Scheme::kSelectiveRepeat, Scheme::kSelectiveRepeatNack), [](const auto& scheme) {
+                             auto name = to_string(scheme.param);
                              std::erase(name, '-');
                              return name;
                          });
