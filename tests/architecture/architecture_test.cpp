@@ -168,6 +168,8 @@ struct Example {
     const char* complaint;  ///< empty: allowed
 };
 
+void PrintTo(const Example& example, std::ostream* out) { *out << example.path; }
+
 class Rules : public testing::TestWithParam<Example> {};
 
 TEST_P(Rules, Hold) {
