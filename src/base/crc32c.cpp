@@ -4,8 +4,11 @@
 
 namespace farhaul {
 
-std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t previous) {
-    // ISA-L's function works on the raw register: the initial and final inversions are the caller's. Its signature lacks const; it only reads.
+namespace detail {
+
+std::uint32_t crc32c_isal(std::span<const std::byte> bytes, std::uint32_t previous) {
+    // ISA-L's function works on the raw register: the initial and final inversions are the caller's. Its signature
+    // lacks const; it only reads.
     auto* data = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(bytes.data()));
     std::uint32_t crc = ~previous;
     // The length parameter is an int.
@@ -17,6 +20,13 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t previous) {
         left -= static_cast<std::size_t>(part);
     }
     return ~crc;
+}
+
+}  // namespace detail
+
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t previous) {
+    static const auto best = detail::crc32c_has_folding() ? detail::crc32c_folding : detail::crc32c_isal;
+    return best(bytes, previous);
 }
 
 }  // namespace farhaul

@@ -15,8 +15,9 @@ Transmitter::Transmitter()
       spans_(kTxBatch),
       controls_(kTxBatch * kControlBytes) {}
 
-void Transmitter::build(const TxPath& path, const TxFraming& framing, std::span<const sdr::OutgoingPacket> packets,
-                        std::span<const std::uint16_t> order, std::size_t from) {
+std::size_t Transmitter::build(const TxPath& path, const TxFraming& framing,
+                               std::span<const sdr::OutgoingPacket> packets, std::span<const std::uint16_t> order,
+                               std::size_t from) {
     message_count_ = 0;
     FrameHeader header;
     header.token = framing.token;
@@ -24,7 +25,8 @@ void Transmitter::build(const TxPath& path, const TxFraming& framing, std::span<
     header.flags = framing.checksum ? kFlagChecksum : 0;
     std::size_t part = 0;
     std::size_t at = from;
-    while (at < order.size()) {
+    std::size_t total = 0;
+    while (at < order.size() && total < kBuildBytes) {
         const std::size_t segment = kHeaderBytes + packets[order[at]].length;
         const std::size_t first = at;
         const std::size_t first_part = part;
@@ -50,6 +52,7 @@ void Transmitter::build(const TxPath& path, const TxFraming& framing, std::span<
             // A shorter segment can only be the last one.
             if (!path.gso || size < segment) break;
         }
+        total += bytes;
         msghdr& message = messages_[message_count_].msg_hdr;
         message = {};
         message.msg_name = const_cast<sockaddr*>(path.to.sockaddr_ptr());
@@ -66,15 +69,21 @@ void Transmitter::build(const TxPath& path, const TxFraming& framing, std::span<
         }
         spans_[message_count_++] = {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(at - first)};
     }
+    return at;
 }
 
 TxResult Transmitter::send(TxPath& path, const TxFraming& framing, std::span<const sdr::OutgoingPacket> packets,
                            std::span<const std::uint16_t> order, UdpWireCounters& counters) {
     TxResult result;
-    build(path, framing, packets, order, 0);
+    std::size_t built = build(path, framing, packets, order, 0);
     std::size_t next = 0;  // message
     int attempts = 0;      // for that message
-    while (next < message_count_) {
+    for (;;) {
+        if (next == message_count_) {
+            if (built == order.size()) return result;
+            built = build(path, framing, packets, order, built);
+            next = 0;
+        }
         ++counters.send_calls;
         const int sent =
             sendmmsg(path.socket->fd(), &messages_[next], static_cast<unsigned>(message_count_ - next), MSG_NOSIGNAL);
@@ -105,7 +114,7 @@ TxResult Transmitter::send(TxPath& path, const TxFraming& framing, std::span<con
                 "UDP to {}: the kernel cannot segment packets on this route ({}); sending them one by one, which costs "
                 "more CPU",
                 path.to.to_string(), std::strerror(error));
-            build(path, framing, packets, order, failed.first);
+            built = build(path, framing, packets, order, failed.first);
             next = 0;
             attempts = 0;
             continue;
@@ -126,7 +135,6 @@ TxResult Transmitter::send(TxPath& path, const TxFraming& framing, std::span<con
         ++next;
         attempts = 0;
     }
-    return result;
 }
 
 }  // namespace farhaul::udp

@@ -59,13 +59,17 @@ class Transmitter {
     static constexpr std::size_t kMaxSegments = 64;       // of older kernels
     static constexpr std::size_t kMaxSuperBytes = 65487;  // UDP payload that fits both families
     static constexpr std::size_t kControlBytes = 80;
+    // Checksummed and handed to the kernel before more is touched, so that its copy finds the payload in this core's
+    // cache.
+    static constexpr std::size_t kBuildBytes = 192 * 1024;
 
     struct Message {
         std::uint32_t first;  // index into order
         std::uint32_t count;
     };
-    void build(const TxPath& path, const TxFraming& framing, std::span<const sdr::OutgoingPacket> packets,
-               std::span<const std::uint16_t> order, std::size_t from);
+    /// From order[from] on; returns where it stopped.
+    std::size_t build(const TxPath& path, const TxFraming& framing, std::span<const sdr::OutgoingPacket> packets,
+                      std::span<const std::uint16_t> order, std::size_t from);
 
     std::vector<std::byte> headers_;
     std::vector<iovec> parts_;
