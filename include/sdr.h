@@ -154,7 +154,10 @@ int sdr_qp_connect(struct sdr_qp *qp, void *remote_qp_info);
  */
 int sdr_recv_post(struct sdr_qp *qp, struct sdr_recv_wr *wr, struct sdr_recv_handle **handle);
 
-/** The sender's immediate. SDR_RETRY until all of it is in; for ever when the sender used SDR_WR_WRITE. SDR_ERROR when the connection broke. */
+/**
+ * The sender's immediate. SDR_RETRY until all of it is in, SDR_ERROR when the connection broke before. To be called only for messages sent
+ * with SDR_WR_WRITE_WITH_IMM: packets do not say which it was, so that for others the result is SDR_RETRY for ever, or 0.
+ */
 int sdr_recv_imm_get(struct sdr_recv_handle *handle, uint32_t *immediate);
 
 /**
