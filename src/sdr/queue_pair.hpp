@@ -85,10 +85,10 @@ class QueuePairListener {
 
 struct StartSend {
     /// User's immediate; without one the message's fragments are not sent.
-    std::optional<std::uint32_t> immediate;
+    std::optional<std::uint32_t> immediate{};
     /// Total bytes of the message if known at the start (then the receiver learns it at once when it posted more);
     /// otherwise the end of the furthest range queued by end_send().
-    std::optional<std::uint64_t> length;
+    std::optional<std::uint64_t> length{};
 };
 
 class QueuePair final : private WireSink {
