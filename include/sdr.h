@@ -142,6 +142,7 @@ int sdr_qp_info_get(struct sdr_qp *qp, void *info);
 
 /**
  * Connects to the queue pair that `remote_qp_info` describes; the peer does the same with ours. Does not wait for the peer.
+ * The peer must connect within 10 s (of this call, and control_timeout_ns of the first post): otherwise it counts as gone.
  * SDR_ERROR: the information is damaged or of another version, chunk size or MTU differ, neither side can send to the other, or the queue
  * pair is connected already.
  */

@@ -41,7 +41,6 @@ Result<std::unique_ptr<Qp>> Qp::create(Context& context, const QpParameters& par
     qp->wire_info_ = context.endpoint().local_info(wire);
     qp->info_ = encode_info(config, qp->wire_info_);
     qp->receives_.resize(config.layout.message_ids());
-    ++context.queue_pairs;
     return qp;
 }
 

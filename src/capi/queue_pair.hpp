@@ -90,7 +90,9 @@ class Qp final : public sdr::QueuePairListener {
 
  private:
     Qp(Context& context, const QpParameters& parameters)
-        : context_(context), config_(parameters.config), checksum_(parameters.checksum) {}
+        : context_(context), config_(parameters.config), checksum_(parameters.checksum) {
+        ++context_.queue_pairs;
+    }
 
     // sdr::QueuePairListener; on the progress thread or inside our own calls, always under the lock
     void on_injected(sdr::SendHandle& send, std::uint64_t offset, std::uint64_t length) override;
