@@ -77,7 +77,8 @@ TEST(Control, OneOfManyLostDatagramsDelaysByAFewRoundTripsOnly) {
         pair.wire_a.faults.delay = pair.wire_b.faults.delay = Duration::from_microseconds(12'500);
         pair.open();
         pair.wire_b.drop_datagrams = losses;
-        ASSERT_TRUE(pair.b->post_receive(GuardedBuffer(64).data(), 64));
+        GuardedBuffer buffer(64);
+        ASSERT_TRUE(pair.b->post_receive(buffer.data(), 64));
         ASSERT_TRUE(pair.loop.run_until([&] { return pair.a->can_start_send(); }));
         // 1.5 + 3 + 6 round trips at most.
         const double waits[] = {0, 1.5, 0, 10.5};
