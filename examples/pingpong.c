@@ -253,6 +253,7 @@ int main(int argc, char **argv) {
     const int is_client = argc == 4;
     double start;
     double elapsed;
+    char done;
     if (argc != 3 && argc != 4) {
         fprintf(stderr, "usage: %s DEVICE PORT        (first side)\n       %s DEVICE PORT HOST   (second side)\n", argv[0], argv[0]);
         return 2;
@@ -278,6 +279,9 @@ int main(int argc, char **argv) {
         }
     }
     elapsed = now_ms() - start;
+    /* Destroying a queue pair ends the connection for both: wait until the other side is done with it, too. */
+    write_all(side.socket, "x", 1);
+    read_all(side.socket, &done, 1);
     printf("%s: %d rounds of %u bytes, %.3f ms each, %lu chunks sent again\n", is_client ? "client" : "server", ROUNDS, MESSAGE_BYTES,
            elapsed / ROUNDS, side.repaired);
     close_side(&side);
