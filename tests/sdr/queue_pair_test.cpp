@@ -401,6 +401,40 @@ TEST(QueuePair, ReleaseInsideOnInjectedDropsTheRest) {
     EXPECT_TRUE((*second_slot)->complete());
 }
 
+TEST(QueuePair, ASendReleasedInOnInjectedIsNotNamedAgain) {
+    Pair pair(kSmall);
+    pair.open();
+    GuardedBuffer buffer(640), other(640);
+    ASSERT_TRUE(pair.b->post_receive(buffer.data(), 640));
+    ASSERT_TRUE(pair.b->post_receive(other.data(), 640));
+    pair.loop.run_for(Duration::from_milliseconds(3));
+    const auto bytes = message_bytes(0, 640);
+    auto first = pair.a->start_send({});
+    auto second = pair.a->start_send({});
+    // The wire takes nothing of the first burst, so that all ranges go in one burst when it is writable again.
+    pair.wire_a.faults.partial_burst = 1;
+    ASSERT_TRUE(pair.a->continue_send(**first, 0, bytes.data(), 64));
+    pair.wire_a.faults.partial_burst = 0;
+    ASSERT_EQ(pair.a->send_queue_packets(), 1u);
+    for (std::uint64_t at = 64; at < 256; at += 64)
+        ASSERT_TRUE(pair.a->continue_send(**first, at, bytes.data() + at, 64));
+    ASSERT_TRUE(pair.a->continue_send(**second, 0, bytes.data(), 64));
+    int of_first = 0, of_second = 0;
+    pair.events_a.when_injected = [&](SendHandle& send, std::uint64_t, std::uint64_t) {
+        if (&send != *first) {
+            ++of_second;
+            return;
+        }
+        ++of_first;
+        pair.a->release_send(send);
+    };
+    const auto bursts = pair.wire_a.bursts;
+    pair.loop.run_for(Duration::from_milliseconds(3));
+    EXPECT_EQ(pair.wire_a.bursts, bursts + 1);
+    EXPECT_EQ(of_first, 1);
+    EXPECT_EQ(of_second, 1);
+}
+
 TEST(QueuePair, ChannelsAreUsedInTurnAndArrivalsOfOtherThreadsWaitForPoll) {
     QueuePairConfig config = kSmall;
     Pair pair(config);
