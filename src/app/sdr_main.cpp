@@ -83,21 +83,11 @@ int run(int argc, char** argv) {
     app.require_subcommand(1);
 
     int exit_code = farhaul::app::kExitOk;
-#ifdef FARHAUL_HAVE_SEND
     farhaul::app::add_send_command(app, exit_code);
-#endif
-#ifdef FARHAUL_HAVE_RECV
     farhaul::app::add_recv_command(app, exit_code);
-#endif
-#ifdef FARHAUL_HAVE_BENCH
     farhaul::app::add_bench_command(app, exit_code);
-#endif
-#ifdef FARHAUL_HAVE_LINK
     farhaul::app::add_link_command(app, exit_code);
-#endif
-#ifdef FARHAUL_HAVE_SIM
     farhaul::app::add_sim_command(app, exit_code);
-#endif
     add_log_level(app);
     for (CLI::App* command : app.get_subcommands({})) add_log_level(*command);
 
