@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <string>
+#include <optional>
+
+#include "link/options.hpp"
 
 namespace farhaul::link {
 namespace {
@@ -228,12 +229,10 @@ Result<std::vector<LinkChange>> parse_schedule(std::string_view text) {
         } else if (name == "loss" && has_value) {
             Loss loss{.probability = 0, .mean_burst_packets = 0};
             if (const std::size_t slash = value.find('/'); slash != std::string_view::npos) {
-                const std::string burst(trim(value.substr(slash + 1)));
-                char* end = nullptr;
-                loss.mean_burst_packets = std::strtod(burst.c_str(), &end);
-                if (burst.empty() || *end != '\0' || !(loss.mean_burst_packets >= 1 && loss.mean_burst_packets <= 1e12))
-                    error = Error{ErrorCode::kInvalidArgument,
-                                  fmt::format("'{}' is not a mean burst length of at least 1 packet", burst)};
+                if (auto burst = parse_burst(trim(value.substr(slash + 1))))
+                    loss.mean_burst_packets = *burst;
+                else
+                    error = burst.error();
                 value = trim(value.substr(0, slash));
             }
             if (auto p = parse_probability(value))
