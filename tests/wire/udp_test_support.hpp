@@ -2,6 +2,9 @@
 // demand.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,6 +18,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/random.hpp"
+#include "wire/udp/connection.hpp"
 #include "wire/udp/endpoint.hpp"
 #include "wire/udp/frame.hpp"
 #include "wire/udp/real_loop.hpp"

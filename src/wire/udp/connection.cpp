@@ -154,7 +154,9 @@ void Connection::send_frame(FrameType type, std::uint32_t sequence, std::uint32_
 
 void Connection::on_frame(const FrameHeader& header, std::span<const std::byte> frame) {
     target_.last_heard_ns.store(engine_.loop().now().nanoseconds(), std::memory_order_relaxed);
-    confirming_ = false;
+    // Late frames of the handshake do not show that the server has our Confirm.
+    if (header.type != FrameType::kReply && header.type != FrameType::kRefuse && header.type != FrameType::kProbeReply)
+        confirming_ = false;
     switch (header.type) {
         case FrameType::kDatagram: {
             ++counters_.datagrams_received;
@@ -248,7 +250,7 @@ void Connection::arm_tick() {
 void Connection::on_tick() {
     const TimePoint now = engine_.loop().now();
     const UdpOptions& options = engine_.options();
-    if (confirming_ && last_heard() > created_) confirming_ = false;
+    if (confirming_ && target_.packets.load(std::memory_order_relaxed) > 0) confirming_ = false;
     if (confirming_) {
         const Duration patience = options.peer_timeout > Duration{} ? options.peer_timeout : options.connect_timeout;
         if (now - created_ >= patience)

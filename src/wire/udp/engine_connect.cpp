@@ -44,6 +44,7 @@ void Engine::connect(const Address& peer, const ConnectParameters& wanted, std::
     config.client_token = new_token();
     config.timeout = options_.connect_timeout;
     config.peer_name = peer.to_string();
+    config.own_port = local_address().port();
     const std::uint64_t token = config.client_token;
     auto attempt = std::make_unique<Attempt>(*this, std::move(config), nullptr);
     Attempt* const raw = attempt.get();

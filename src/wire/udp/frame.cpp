@@ -172,7 +172,7 @@ std::vector<std::byte> encode(const ReplyMessage& message) {
     writer.write<std::uint32_t>(kMagic);
     writer.write<std::uint8_t>(message.version);
     writer.write<std::uint8_t>(0);
-    writer.write<std::uint16_t>(0);
+    writer.write<std::uint16_t>(message.observed_port);
     writer.write<std::uint64_t>(message.server_token);
     write_parameters(writer, message.parameters);
     write_ports(writer, message.ports);
@@ -186,7 +186,7 @@ std::optional<ReplyMessage> decode_reply(std::span<const std::byte> body) {
     if (reader.read<std::uint32_t>() != kMagic) return std::nullopt;
     message.version = reader.read<std::uint8_t>();
     reader.read<std::uint8_t>();
-    reader.read<std::uint16_t>();
+    message.observed_port = reader.read<std::uint16_t>();
     message.server_token = reader.read<std::uint64_t>();
     if (!reader.ok() || message.server_token == 0 || message.version < kOldestVersion || message.version > kVersion)
         return std::nullopt;

@@ -121,6 +121,8 @@ struct RequestMessage {
 struct ReplyMessage {
     std::uint8_t version = kVersion;
     std::uint64_t server_token = 0;
+    std::uint16_t observed_port =
+        0;  ///< where the request seemed to come from: another port than its own tells the client of a relay
     ConnectParameters parameters;
     std::array<std::uint16_t, kMaxChannels> ports{};  ///< of the channels, [0] included; 0 beyond parameters.channels
     std::vector<std::byte> blob;

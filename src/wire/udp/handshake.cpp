@@ -81,6 +81,7 @@ void ClientHandshake::on_reply(TimePoint now, std::span<const std::byte> body) {
     // A server that agrees to more than was asked for is not one of ours.
     agreed_ = negotiate(config_.wanted, reply->parameters);
     reply_ = std::move(*reply);
+    if (config_.own_port != 0 && reply_.observed_port != config_.own_port) agreed_.channels = 1;
     // With several requests under way the reply may be to any of them: the longest possible time is the safe one for
     // timers.
     round_trip_ = now - first_request_at_;
@@ -206,6 +207,7 @@ std::vector<std::byte> ServerHandshake::on_request(TimePoint now, const Address&
     entry.answered_at = now;
     ReplyMessage reply;
     reply.server_token = entry.server_token;
+    reply.observed_port = peer.empty() ? 0 : peer.port();
     reply.parameters = entry.agreed;
     std::copy_n(config_.ports.begin(), entry.agreed.channels, reply.ports.begin());
     reply.blob = decision.blob;

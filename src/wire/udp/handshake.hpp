@@ -17,8 +17,9 @@
 // (larger than the device's MTU, Don't Fragment is set) and otherwise when it was sent kProbeRounds times without an
 // answer while smaller ones passed: that is how a black hole shows. At 30% loss in each direction, a size that passes
 // is missed with probability 0.51^16 = 2e-5. Probing ends as soon as the largest size that is left has been answered,
-// so a clean path costs one round trip. A channel none of whose probes is answered (a relay forwards one port only) is
-// not used.
+// so a clean path costs one round trip. A channel none of whose probes is answered is not used.
+// Behind a relay or an address translator (the server saw the request come from another port) only the first channel is
+// used: the others would go past it.
 #pragma once
 
 #include <cstdint>
@@ -57,7 +58,8 @@ class ClientHandshake {
         std::vector<std::byte> blob;
         std::uint64_t client_token = 0;  ///< not 0
         Duration timeout = Duration::from_milliseconds(10'000);
-        std::string peer_name;  ///< for messages
+        std::string peer_name;       ///< for messages
+        std::uint16_t own_port = 0;  ///< of channel 0; 0: not known
     };
 
     ClientHandshake(Config config, SendFunction send) : config_(std::move(config)), send_(std::move(send)) {}
