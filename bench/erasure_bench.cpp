@@ -109,7 +109,7 @@ void decode(benchmark::State& state, Kind kind, unsigned k, unsigned m, const En
     }
     Decoder decoder(code);
     Pattern present = Pattern::first(k + m);
-    for (unsigned e = 0; e < erasures; ++e) present.clear(e * k / erasures + (kind == Kind::kXor ? e % m : 0));
+    for (unsigned e = 0; e < erasures; ++e) present.clear(kind == Kind::kXor ? e : e * k / erasures);
     for (auto _ : state) {
         for (std::size_t i = 0; i < set.blocks(); ++i) {
             const auto rebuilt = decoder.decode(set.block(i), present);

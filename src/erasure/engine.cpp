@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 
 #include <isa-l/erasure_code.h>
 
@@ -16,8 +17,10 @@ namespace {
 constexpr std::size_t kTableBytes = 32;
 // ISA-L's vector loops want at least this many bytes in a row; its plain ones take any.
 constexpr std::size_t kLeastBytes = 64;
-// Sources that are added one after the other go over a stretch of the targets that stays in the first-level cache.
-constexpr std::size_t kAddStretch = 4096;
+// Sources are added one after the other to a stretch of the targets that stays in the first-level cache. ISA-L's own
+// product over all sources reads half a cache line of each in turn: the chunks of a block often lie a power of two
+// apart and so compete for the same few places in the cache, and the line is gone when its second half is wanted.
+constexpr std::size_t kStretch = 4096;
 
 // ISA-L's interface knows no const.
 unsigned char* bytes_of(const std::byte* p) { return reinterpret_cast<unsigned char*>(const_cast<std::byte*>(p)); }
@@ -37,32 +40,15 @@ void isal_add(const Product& p, std::size_t begin, std::size_t bytes) {
 }
 
 void isal_multiply(const Product& p) {
-    if (p.bytes == 0 || p.rows == 0) return;
-    if (p.add) {
-        // The last stretch is between one and two long, so that none is shorter than the vector loops take.
-        for (std::size_t begin = 0; begin < p.bytes;) {
-            const std::size_t left = p.bytes - begin;
-            const std::size_t bytes = left < 2 * kAddStretch ? left : kAddStretch;
-            isal_add(p, begin, bytes);
-            begin += bytes;
+    // The last stretch is between one and two long, so that none is shorter than the vector loops take.
+    for (std::size_t begin = 0; begin < p.bytes;) {
+        const std::size_t left = p.bytes - begin;
+        const std::size_t bytes = left < 2 * kStretch ? left : kStretch;
+        if (!p.add) {
+            for (unsigned r = 0; r < p.rows; ++r) std::memset(p.targets[r] + begin, 0, bytes);
         }
-        return;
-    }
-    std::array<unsigned char*, 256> sources, targets;
-    for (unsigned c = 0; c < p.columns; ++c) sources[c] = bytes_of(p.sources[c]);
-    for (unsigned r = 0; r < p.rows; ++r) targets[r] = bytes_of(p.targets[r]);
-    const int bytes = static_cast<int>(p.bytes);
-    const int columns = static_cast<int>(p.columns);
-    if (p.stride == p.columns) {
-        const auto encode = p.bytes < kLeastBytes ? ec_encode_data_base : ec_encode_data;
-        encode(bytes, columns, static_cast<int>(p.rows), bytes_of(p.tables), sources.data(), targets.data());
-        return;
-    }
-    // Only the first columns of each row: ISA-L's loops over several rows know no stride, the loop over one needs none.
-    const auto encode = p.bytes < kLeastBytes ? gf_vect_dot_prod_base : gf_vect_dot_prod;
-    for (unsigned r = 0; r < p.rows; ++r) {
-        encode(bytes, columns, bytes_of(p.tables + std::size_t{r} * p.stride * kTableBytes), sources.data(),
-               targets[r]);
+        isal_add(p, begin, bytes);
+        begin += bytes;
     }
 }
 

@@ -1,9 +1,8 @@
 // The inner loops of coding: products of a matrix over GF(2^8) with vectors of bytes, and exclusive or. The field is
 // that of ISA-L, x^8 + x^4 + x^3 + x^2 + 1 (0x11d); every engine gives the same bytes.
 //
-// ISA-L's loops are the default. It has no kernels for GFNI before 2.31, and those process one source after the other
-// through the caches; where the processor has GFNI our own loop (product_loop.inc) multiplies 32 or 64 bytes by one
-// instruction.
+// ISA-L's loops are the default. It has no kernels for GFNI before 2.31; where the processor has GFNI our own loop
+// (product_loop.inc) multiplies 32 or 64 bytes by one instruction.
 #pragma once
 
 #include <cstddef>
