@@ -1,5 +1,4 @@
 // The transfer protocol and both disk sides, without a network: what the source emits goes straight into the sink.
-#include <fstream>
 #include <map>
 
 #include <fcntl.h>
@@ -18,6 +17,7 @@
 #include "app/transfer/file_source.hpp"
 #include "app/transfer/protocol.hpp"
 #include "base/random.hpp"
+#include "scratch_folder.hpp"
 
 namespace fs = std::filesystem;
 using namespace farhaul;
@@ -25,44 +25,11 @@ using namespace farhaul::app::transfer;
 
 namespace {
 
-class Folder {
- public:
-    Folder() {
-        std::string pattern = (fs::temp_directory_path() / "farhaul-test-XXXXXX").string();
-        path_ = ::mkdtemp(pattern.data());
-    }
-    ~Folder() {
-        std::error_code ignored;
-        fs::remove_all(path_, ignored);
-    }
-    fs::path operator/(const std::string& name) const { return path_ / name; }
-    std::string string() const { return path_.string(); }
-
- private:
-    fs::path path_;
-};
-
-void write_file(const fs::path& path, std::string_view text) { std::ofstream(path, std::ios::binary) << text; }
-std::string read_file(const fs::path& path) {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-}
-std::string random_text(std::size_t size, std::uint64_t seed) {
-    Random random(seed);
-    std::string text(size, '\0');
-    for (char& c : text) c = static_cast<char>(random());
-    return text;
-}
-
-/// Everything below a folder: relative path -> contents ("/" for folders).
-std::map<std::string, std::string> tree(const fs::path& root) {
-    std::map<std::string, std::string> found;
-    for (const auto& entry : fs::recursive_directory_iterator(root))
-        found[fs::relative(entry.path(), root).string()] = entry.is_symlink()     ? "@"
-                                                           : entry.is_directory() ? "/"
-                                                                                  : read_file(entry.path());
-    return found;
-}
+using Folder = app::ScratchFolder;
+using app::random_text;
+using app::read_file;
+using app::tree;
+using app::write_file;
 
 struct Warnings {
     std::vector<std::string> texts;

@@ -1,0 +1,203 @@
+#include "app/bench/runner.hpp"
+
+#include <algorithm>
+#include <list>
+
+#include "app/bench/raw_session.hpp"
+#include "app/bench/reliable_session.hpp"
+#include "base/log.hpp"
+
+namespace farhaul::app::bench {
+
+Result<std::unique_ptr<Session>> make_session(udp::RealLoop& loop, udp::Connected connected, const Plan& plan,
+                                              bool client, Duration timeout) {
+    return plan.raw ? RawSession::make(loop, std::move(connected), plan, client, timeout)
+                    : ReliableSession::make(loop, std::move(connected), plan, client, timeout);
+}
+
+// --- server ---
+
+struct Server::State {
+    State(udp::RealLoop& loop_in, const EndpointOptions& options_in, std::function<void(const std::string&)> say_in)
+        : loop(loop_in),
+          options(options_in),
+          say(std::move(say_in)),
+          sweep(loop.timers(), [](void* self) { static_cast<State*>(self)->remove_ended(); }, this) {}
+
+    udp::RequestAnswer on_request(const udp::IncomingRequest& request) const {
+        auto plan = decode_plan(request.blob);
+        if (!plan) return udp::RequestAnswer::refuse(plan.error().message);
+        if (region_bytes(*plan) > (std::uint64_t{4} << 30))
+            return udp::RequestAnswer::refuse(
+                "it would need more than 4 GiB of buffers: a smaller --size or --tx-depth, or no --data_validation");
+        if (sessions.size() >= 256) return udp::RequestAnswer::refuse("256 connections are open already");
+        udp::ConnectParameters own = request.parameters;
+        own.channels = std::min(own.channels, options.channels);
+        own.checksum = !options.checksum_optional;
+        return udp::RequestAnswer::accept(own);
+    }
+    void on_accepted(udp::Connected connected) {
+        auto plan = decode_plan(connected.blob);
+        if (!plan) return;
+        const std::string peer = connected.peer.to_string();
+        auto session = make_session(loop, std::move(connected), *plan, false, options.timeout);
+        if (!session) {
+            say(fmt::format("refused {}: {}", peer, session.error().message));
+            return;
+        }
+        sessions.push_back({std::move(*session), peer, *plan});
+        if (!sweep.armed()) sweep.arm(loop.now() + Duration::from_milliseconds(50));
+    }
+    void remove_ended() {
+        for (auto s = sessions.begin(); s != sessions.end();) {
+            if (!s->session->done()) {
+                ++s;
+                continue;
+            }
+            const BandwidthRow row = s->session->row();
+            say(fmt::format("served {}: {} messages of {} by {}{}", s->peer, row.iterations, format_size(s->plan.bytes),
+                            scheme_name(s->plan),
+                            row.invalid > 0 ? fmt::format(", {} with WRONG DATA", row.invalid) : ""));
+            s = sessions.erase(s);
+        }
+        if (!sessions.empty()) sweep.arm(loop.now() + Duration::from_milliseconds(50));
+    }
+
+    struct Entry {
+        std::unique_ptr<Session> session;
+        std::string peer;
+        Plan plan;
+    };
+    udp::RealLoop& loop;
+    EndpointOptions options;
+    std::function<void(const std::string&)> say;
+    std::unique_ptr<udp::UdpEndpoint> endpoint;
+    std::unique_ptr<TcpServer> tcp;
+    std::list<Entry> sessions;
+    Timer sweep;
+};
+
+Server::Server(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Server::~Server() { state_->sessions.clear(); }
+
+Result<std::unique_ptr<Server>> Server::open(udp::RealLoop& loop, const udp::Address& address,
+                                             const EndpointOptions& options,
+                                             std::function<void(const std::string&)> say) {
+    auto state = std::make_unique<State>(loop, options, std::move(say));
+    loop.update_now();
+    auto udp_options = transfer::udp_options(options.timeout, options.channels);
+    udp_options.bind = address;
+    auto endpoint = udp::UdpEndpoint::open(loop, udp_options);
+    if (!endpoint) return propagate(endpoint);
+    state->endpoint = std::move(*endpoint);
+    State* raw = state.get();
+    raw->endpoint->listen([raw](const udp::IncomingRequest& request) { return raw->on_request(request); },
+                          [raw](udp::Connected connected) { raw->on_accepted(std::move(connected)); });
+    auto tcp = TcpServer::open(loop, address.with_port(raw->endpoint->local_address().port()));
+    if (tcp)
+        state->tcp = std::move(*tcp);
+    else
+        log().info("no TCP for --scheme tcp-*: {}", tcp.error().message);
+    return std::unique_ptr<Server>(new Server(std::move(state)));
+}
+
+const udp::Address& Server::local_address() const { return state_->endpoint->local_address(); }
+
+// --- client ---
+
+struct Client::State {
+    udp::RealLoop& loop;
+    udp::Address server;
+    EndpointOptions options;
+    std::unique_ptr<udp::UdpEndpoint> endpoint;
+};
+
+Client::Client(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Client::~Client() = default;
+
+Result<std::unique_ptr<Client>> Client::open(udp::RealLoop& loop, const udp::Address& server,
+                                             const EndpointOptions& options) {
+    loop.update_now();
+    auto endpoint = udp::UdpEndpoint::open(loop, transfer::udp_options(options.timeout, options.channels));
+    if (!endpoint) return propagate(endpoint);
+    return std::unique_ptr<Client>(
+        new Client(std::unique_ptr<State>(new State{loop, server, options, std::move(*endpoint)})));
+}
+
+Result<RunResult> Client::run(Plan plan, std::uint32_t queue_pairs, Duration duration, std::uint32_t packet_bytes) {
+    State& s = *state_;
+    if (duration > Duration{}) plan.iterations = 0;
+    udp::ConnectParameters wanted;
+    wanted.payload_bytes = packet_bytes > 0 ? packet_bytes : udp::kMaxPayloadBytes;
+    wanted.max_messages = kMaxDepth;
+    wanted.channels = s.options.channels;
+    wanted.checksum = s.options.checksum;
+    std::optional<Error> error;
+    std::vector<std::unique_ptr<Session>> sessions;
+    RunResult result;
+    s.loop.update_now();
+    for (std::uint32_t i = 0; i < queue_pairs; ++i)
+        s.endpoint->connect(s.server, wanted, encode(plan), [&](Result<udp::Connected> connected) {
+            if (connected) {
+                result.payload_bytes = connected->parameters.payload_bytes;
+                result.round_trip = connected->round_trip;
+                result.segmentation_offload = connected->wire->segmentation_offload();
+                auto session = make_session(s.loop, std::move(*connected), plan, true, s.options.timeout);
+                if (session)
+                    sessions.push_back(std::move(*session));
+                else
+                    error = session.error();
+            } else {
+                error = connected.error();
+            }
+        });
+    // connect() calls back once for each, at the latest after its timeout.
+    s.loop.run_until([&] { return error.has_value() || sessions.size() == queue_pairs; });
+    if (error) {
+        // Callbacks of other connections refer to this frame: no endpoint, no callbacks.
+        sessions.clear();
+        s.endpoint.reset();
+        return std::unexpected(*error);
+    }
+    const TimePoint start = udp::RealLoop::clock();
+    for (const auto& session : sessions) session->start();
+    const auto all_done = [&] {
+        return std::ranges::all_of(sessions, [](const auto& session) { return session->done(); });
+    };
+    if (duration > Duration{}) {
+        s.loop.run_until(all_done, duration);
+        for (const auto& session : sessions) session->stop();
+    }
+    const bool ended = s.loop.run_until(all_done);
+    if (!ended) return fail(ErrorCode::kClosed, "interrupted");
+    const double wall = (udp::RealLoop::clock() - start).seconds();
+
+    BandwidthRow& row = result.bandwidth;
+    std::vector<std::int64_t> completions, samples;
+    double peaks = 0;
+    for (const auto& session : sessions) {
+        if (session->error()) return std::unexpected(*session->error());
+        const BandwidthRow part = session->row();
+        row.iterations += part.iterations;
+        row.seconds = std::max(row.seconds, part.seconds);
+        row.packets_sent += part.packets_sent;
+        row.packets_resent += part.packets_resent;
+        row.incomplete += part.incomplete;
+        row.invalid += part.invalid;
+        peaks += part.peak_bits_per_second;
+        completions.insert(completions.end(), session->completions().begin(), session->completions().end());
+        auto more = session->take_samples();
+        samples.insert(samples.end(), more.begin(), more.end());
+    }
+    row.bytes = plan.bytes;
+    if (row.seconds <= 0) row.seconds = wall;
+    std::sort(completions.begin(), completions.end());
+    fill_rates(row, completions, std::size_t{plan.depth} * queue_pairs);
+    row.peak_bits_per_second = std::max(row.peak_bits_per_second, peaks);
+    // Half of a ping-pong's round trip, as perftest reports it.
+    for (auto& sample : samples) sample /= 2;
+    result.latency = latency_row(plan.bytes, samples);
+    return result;
+}
+
+}  // namespace farhaul::app::bench
