@@ -197,7 +197,8 @@ void ControlChannel::on_retransmit() {
     for (std::size_t i = 0; i < unsent_; ++i) {
         Record& record = outgoing_[i];
         if (record.acknowledged) continue;
-        if (now >= record.first_sent + config_.timeout) {
+        // Only after it was repeated: a process that was stopped for long finds the answers still waiting to be read.
+        if (record.backoff == kMaxBackoff && now >= record.first_sent + config_.timeout) {
             stop();
             sink_.on_control_timeout(
                 {ErrorCode::kPeerGone, fmt::format("no answer from the peer for {}: it is gone or unreachable",
@@ -215,7 +216,8 @@ void ControlChannel::on_retransmit() {
             ++counters_.retransmissions;
             add_record(i);
         }
-        next = std::min({next, record.last_sent + timeout_of(record), record.first_sent + config_.timeout});
+        next = std::min(next, record.last_sent + timeout_of(record));
+        if (record.backoff == kMaxBackoff) next = std::min(next, record.first_sent + config_.timeout);
     }
     if (open) {
         ride_along();

@@ -124,6 +124,19 @@ TEST(Control, UnacknowledgedRecordsRideAlong) {
     EXPECT_EQ(pair.wire_b.datagrams, 2u);
 }
 
+TEST(Control, AProcessThatWasStoppedForLongDoesNotGiveUp) {
+    Pair pair(kSmall);
+    pair.open();
+    pair.wire_b.drop_datagrams = 1;
+    GuardedBuffer buffer(64);
+    ASSERT_TRUE(pair.b->post_receive(buffer.data(), 64));
+    pair.loop.run_for(Duration::from_microseconds(1));
+    pair.loop.jump(Duration::from_seconds(3600));
+    pair.loop.run_for(Duration::from_milliseconds(500));
+    EXPECT_EQ(pair.events_b.errors, 0);
+    EXPECT_TRUE(pair.a->can_start_send());
+}
+
 TEST(Control, ALostLengthStillComes) {
     Pair pair(kSmall);
     pair.open();

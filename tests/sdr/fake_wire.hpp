@@ -36,6 +36,8 @@ class ManualLoop final : public Loop {
         function();
         return true;
     }
+    /// Time passes and nothing is handled, as for a process that is stopped.
+    void jump(Duration duration) { now_ = now_ + duration; }
     void run_for(Duration duration) {
         const TimePoint end = now_ + duration;
         while (step(end)) {
