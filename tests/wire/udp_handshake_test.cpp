@@ -157,13 +157,6 @@ class Simulation {
     int decisions_ = 0;
 };
 
-ConnectParameters wanting(std::uint32_t payload, std::uint32_t channels = 1) {
-    ConnectParameters parameters;
-    parameters.payload_bytes = payload;
-    parameters.channels = channels;
-    return parameters;
-}
-
 TEST(UdpHandshake, CleanPathTakesTwoRoundTrips) {
     Simulation simulation(1, {}, wanting(8192), wanting(65000));
     simulation.run();

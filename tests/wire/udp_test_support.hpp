@@ -2,6 +2,7 @@
 // demand.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -221,6 +222,29 @@ inline std::vector<sdr::OutgoingPacket> packets_of(std::span<const std::byte> by
                           generation, index % channels});
     }
     return result;
+}
+
+inline ConnectParameters wanting(std::uint32_t payload, std::uint32_t channels = 1, bool checksum = true) {
+    ConnectParameters parameters;
+    parameters.payload_bytes = payload;
+    parameters.channels = channels;
+    parameters.checksum = checksum;
+    return parameters;
+}
+
+/// Sends `data` from `from` and waits until it is in `sink`. Kept to what a socket buffer holds, so that nothing is
+/// lost on loopback.
+inline void transfer(Pair& pair, UdpWire& from, RecordingSink& sink, std::span<const std::byte> data,
+                     std::uint32_t payload, std::uint32_t channels = 1) {
+    const auto packets = packets_of(data, payload, channels);
+    std::size_t sent = 0;
+    ASSERT_TRUE(pair.run_until([&] {
+        if (sent < packets.size())
+            sent += from.tx_burst(std::span(packets).subspan(sent, std::min<std::size_t>(64, packets.size() - sent)));
+        return sent == packets.size() && sink.distinct == packets.size();
+    })) << sent
+        << " sent, " << sink.distinct << " distinct, " << sink.packets << " received, of " << packets.size();
+    EXPECT_TRUE(std::ranges::equal(std::span(sink.buffer).first(data.size()), data));
 }
 
 }  // namespace farhaul::udp

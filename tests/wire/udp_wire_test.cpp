@@ -1,9 +1,5 @@
 // The UDP wire over real sockets on loopback.
 #include <algorithm>
-#include <cstdlib>
-#include <thread>
-
-#include <sched.h>
 
 #include "udp_test_support.hpp"
 #include "wire/udp/blast.hpp"
@@ -44,29 +40,6 @@ TEST(UdpWire, TransfersBothWays) {
     EXPECT_EQ(at_server.datagrams[0], pattern(10, 3));
     EXPECT_EQ(at_client.datagrams[0], pattern(1176, 4));
     EXPECT_EQ(pair.server->counters().frames_dropped(), 0u);
-}
-
-ConnectParameters wanting(std::uint32_t payload, std::uint32_t channels = 1, bool checksum = true) {
-    ConnectParameters parameters;
-    parameters.payload_bytes = payload;
-    parameters.channels = channels;
-    parameters.checksum = checksum;
-    return parameters;
-}
-
-/// Sends `data` from `from` and waits until it is in `sink`. Kept to what a socket buffer holds, so that nothing is
-/// lost on loopback.
-void transfer(Pair& pair, UdpWire& from, RecordingSink& sink, std::span<const std::byte> data, std::uint32_t payload,
-              std::uint32_t channels = 1) {
-    const auto packets = packets_of(data, payload, channels);
-    std::size_t sent = 0;
-    ASSERT_TRUE(pair.run_until([&] {
-        if (sent < packets.size())
-            sent += from.tx_burst(std::span(packets).subspan(sent, std::min<std::size_t>(64, packets.size() - sent)));
-        return sent == packets.size() && sink.distinct == packets.size();
-    })) << sent
-        << " sent, " << sink.distinct << " distinct, " << sink.packets << " received, of " << packets.size();
-    EXPECT_TRUE(std::ranges::equal(std::span(sink.buffer).first(data.size()), data));
 }
 
 TEST(UdpWire, EverySizeAndNoPayload) {
@@ -459,72 +432,6 @@ TEST(UdpWire, ManyClientsShareAServer) {
         [&] { return std::ranges::all_of(sinks, [](const auto& sink) { return sink->datagrams.size() == 1; }); }));
 }
 
-class UdpChannels : public ::testing::TestWithParam<bool> {};
-
-TEST_P(UdpChannels, SeveralSockets) {
-    UdpOptions options = Pair::options();
-    options.channels = 3;
-    options.receive_threads = GetParam();
-    Pair pair(options, options);
-    pair.listen(wanting(65000, 8));
-    ASSERT_TRUE(pair.connect(pair.server->local_address(), wanting(4096, 4)));
-    EXPECT_EQ(pair.at_client.parameters.channels, 3u);
-    EXPECT_EQ(pair.at_server.wire->limits().concurrent_channels, GetParam());
-    const auto data = pattern(2'000'000, 1);
-    RecordingSink sink(data.size(), 4096);
-    if (GetParam()) sink.on_data = [&] { pair.at_server.wire->wake(); };
-    pair.at_server.wire->attach(&sink);
-    transfer(pair, *pair.at_client.wire, sink, data, 4096, 3);
-    EXPECT_GT(sink.channel_packets[0], 100u);
-    EXPECT_GT(sink.channel_packets[1], 100u);
-    EXPECT_GT(sink.channel_packets[2], 100u);
-    if (GetParam()) {
-        EXPECT_GT(sink.polls, 0);
-        EXPECT_LE(static_cast<std::uint64_t>(sink.polls), sink.packets);
-    }
-}
-INSTANTIATE_TEST_SUITE_P(ThreadsOffAndOn, UdpChannels, ::testing::Bool());
-
-TEST(UdpChannelThreads, NothingIsDeliveredAfterDetachingUnderFire) {
-    UdpOptions options = Pair::options();
-    options.channels = 2;
-    options.receive_threads = true;
-    Pair pair(options, options);
-    pair.listen(wanting(65000, 2));
-    ASSERT_TRUE(pair.connect(pair.server->local_address(), wanting(1024, 2)));
-    const auto data = pattern(64 * 1024, 1);
-    const auto packets = packets_of(data, 1024, 2);
-    for (int round = 0; round < 100; ++round) {
-        auto sink = std::make_unique<RecordingSink>(data.size(), 1024);
-        pair.at_server.wire->attach(sink.get());
-        pair.at_client.wire->tx_burst(packets);
-        pair.loop->run_once(Duration{});
-        pair.at_server.wire->quiesce();
-        pair.at_server.wire->attach(nullptr);
-        sink.reset();  // a thread that still used it would be caught by the sanitizers
-    }
-    // And the connection itself, while packets are on their way.
-    RecordingSink last(data.size(), 1024);
-    pair.at_server.wire->attach(&last);
-    pair.at_client.wire->tx_burst(packets);
-    pair.at_server.wire.reset();
-    const std::uint64_t seen = last.packets;
-    pair.run_for(0.05);
-    EXPECT_EQ(last.packets, seen);
-}
-
-TEST(UdpRelay, OneChannelIsUsedBehindARelay) {
-    UdpOptions options = Pair::options();
-    options.channels = 2;
-    Pair pair(options, options);
-    pair.listen(wanting(65000, 2));
-    TestRelay relay(*pair.loop, pair.server->local_address(), nullptr);
-    // The relay forwards one port. The second channel must not go past it, although on this host it could.
-    ASSERT_TRUE(pair.connect(relay.address(), wanting(1448, 2)));
-    EXPECT_EQ(pair.at_client.parameters.channels, 1u);
-    EXPECT_EQ(pair.at_server.parameters.channels, 1u);
-}
-
 TEST(UdpWire, OutOfBandConnection) {
     UdpOptions options;
     options.channels = 2;
@@ -549,75 +456,6 @@ TEST(UdpWire, OutOfBandConnection) {
     EXPECT_FALSE(pair.server->create_wire(own, own));
     b.packets_per_chunk = 2;
     EXPECT_FALSE(pair.server->create_wire(pair.server->local_info(a), pair.client->local_info(b)));
-}
-
-/// Runs `body` on a thread in a network namespace of its own, after `commands`. False when this user may not make one.
-bool in_namespace(const char* commands, const std::function<void()>& body) {
-    bool made = false;
-    std::thread([&] {
-        made = unshare(CLONE_NEWNET) == 0 && std::system(commands) == 0;
-        if (made) body();
-    }).join();
-    return made;
-}
-
-TEST(UdpNamespace, MtuBelowThePacketIsSurvivedByFragmentation) {
-    const bool made = in_namespace("ip link set lo mtu 1500 up", [] {
-        Pair pair;
-        const auto remote = pair.server->local_info(wanting(8192)), local = pair.client->local_info(wanting(8192));
-        auto to = pair.client->create_wire(local, remote), from = pair.server->create_wire(remote, local);
-        ASSERT_TRUE(to && from);
-        RecordingSink sink(200'000, 8192), other;
-        (*from)->attach(&sink);
-        (*to)->attach(&other);
-        transfer(pair, **to, sink, pattern(200'000, 1), 8192);
-        EXPECT_TRUE((*to)->counters().fragmenting);
-        EXPECT_GT((*to)->counters().too_big, 0u);
-        EXPECT_EQ((*to)->counters().send_errors, 0u);
-        EXPECT_TRUE(other.errors.empty());
-
-        // With a handshake the size is found instead, and nothing is fragmented.
-        pair.listen(wanting(65000));
-        ASSERT_TRUE(pair.connect(wanting(8192)));
-        EXPECT_EQ(pair.at_client.parameters.payload_bytes, 1448u);
-    });
-    if (!made) GTEST_SKIP() << "may not make a network namespace";
-}
-
-TEST(UdpNamespace, FullSocketThenUnreachableHost) {
-    // Nobody answers for 10.9.0.2: packets wait in the neighbour's queue, charged to the socket, until the kernel gives
-    // up on it.
-    const bool made = in_namespace(
-        "ip link set lo up && ip link add v0 type veth peer name v1 && ip addr add 10.9.0.1/24 dev v0 && ip link set "
-        "v0 up && ip link set v1 up",
-        [] {
-            UdpOptions options;
-            options.socket_buffer_bytes = 32 << 10;
-            options.advertise = *parse_address("10.9.0.2:18520", AddressUse::kConnect);
-            options.peer_timeout = Duration::from_milliseconds(60'000);
-            Pair pair(options, options);
-            auto wire = pair.client->create_wire(pair.client->local_info(wanting(1448)),
-                                                 pair.server->local_info(wanting(1448)));
-            ASSERT_TRUE(wire) << wire.error().message;
-            RecordingSink sink;
-            (*wire)->attach(&sink);
-            const auto data = pattern(1'000'000, 1);
-            const auto packets = packets_of(data, 1448);
-            const std::size_t taken = (*wire)->tx_burst(packets);
-            EXPECT_LT(taken, packets.size());
-            EXPECT_GT((*wire)->counters().would_block, 0u);
-            EXPECT_TRUE(pair.run_until([&] { return sink.writable > 0; }, 10)) << "never woken";
-            EXPECT_TRUE(pair.run_until(
-                [&] {
-                    (*wire)->send_datagram(std::span(data).first(100));
-                    return !sink.errors.empty();
-                },
-                20));
-            ASSERT_FALSE(sink.errors.empty());
-            EXPECT_EQ(sink.errors[0].code, ErrorCode::kPeerGone);
-            EXPECT_NE(sink.errors[0].message.find("cannot be reached"), std::string::npos) << sink.errors[0].message;
-        });
-    if (!made) GTEST_SKIP() << "may not make a network namespace";
 }
 
 TEST(UdpWire, BlastSmoke) {

@@ -70,7 +70,8 @@ struct UdpWireCounters {
     bool fragmenting = false;          ///< the path's MTU shrank and the kernel cuts packets now
 };
 
-/// One connection. Destroying it closes it: the peer is told. The endpoint must outlive its wires.
+/// One connection. Destroying it closes it: the peer is told. Destroying the endpoint closes its wires, whose objects
+/// stay valid but dead.
 class UdpWire : public sdr::Wire {
  public:
     /// Tells the peer that this end is done; nothing is sent or delivered afterwards.

@@ -352,6 +352,12 @@ void Engine::report_drops(TimePoint now) {
     const std::uint64_t dropped = total.frames_dropped() + total.kernel_drops;
     drops_reported_at_ = now;
     if (dropped == std::exchange(drops_reported_, dropped)) return;
+    if (total.kernel_drops > 0 && !std::exchange(overflow_told_, true))
+        log().warn(
+            "UDP {}: packets come faster than they are taken, and the socket's receive buffer overflowed ({} lost). "
+            "Lower the "
+            "sender's rate, or raise net.core.rmem_max",
+            local_address().to_string(), total.kernel_drops);
     log().info(
         "UDP {}: frames dropped so far: {} foreign, {} stale, {} malformed, {} corrupt, {} early, {} truncated, {} by "
         "the kernel",

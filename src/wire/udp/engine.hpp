@@ -134,6 +134,7 @@ class Engine final : public UdpEndpoint, private OtherFrames {
     std::vector<std::uint16_t> order_;
     UdpCounters counters_;  // the loop's thread's share
     std::uint64_t drops_reported_ = 0;
+    bool overflow_told_ = false;
     TimePoint drops_reported_at_;
     Timer memory_timer_;
     Timer housekeeping_;
