@@ -7,7 +7,7 @@
 int main(void) {
     struct sdr_dev_attr attr = {0};
     attr.num_channels = 1;
-    struct sdr_context *context = sdr_context_create("no-such-device", &attr);
+    struct sdr_context* context = sdr_context_create("no-such-device", &attr);
     if (context != NULL) {
         fprintf(stderr, "a device that does not exist was opened\n");
         return 1;
