@@ -13,6 +13,7 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -250,6 +251,7 @@ static void receive_message(struct side *side) {
 
 int main(int argc, char **argv) {
     struct side side;
+    const int on = 1;
     const int is_client = argc == 4;
     double start;
     double elapsed;
@@ -260,6 +262,7 @@ int main(int argc, char **argv) {
     }
     memset(&side, 0, sizeof(side));
     side.socket = is_client ? tcp_connect(argv[3], argv[2]) : tcp_accept(argv[2]);
+    setsockopt(side.socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* its messages are small, and waited for */
     open_side(&side, argv[1]);
 
     post_receive(&side);
