@@ -36,17 +36,17 @@ struct Loss {
 };
 
 struct LinkConfig {
-    BitRate rate;                   ///< 0 = infinite
-    Duration delay;                 ///< propagation, one way
+    BitRate rate{};                 ///< 0 = infinite
+    Duration delay{};               ///< propagation, one way
     std::uint64_t queue_bytes = 0;  ///< drop-tail queue before the line, counting what is not sent yet; 0 = unlimited
-    Loss loss;
+    Loss loss{};
     /// Loss is decided per group of this many consecutive packets of a message (a chunk), not per packet: `sdr sim
     /// --loss-unit chunk`.
     bool loss_per_group = false;
-    Duration jitter;  ///< added delay, uniform in [0, jitter]; order is kept
+    Duration jitter{};  ///< added delay, uniform in [0, jitter]; order is kept
     double reorder_probability =
-        0;                   ///< share of packets that are delayed by up to reorder_delay, overtaken by later ones
-    Duration reorder_delay;  ///< uniform in (0, reorder_delay]
+        0;                     ///< share of packets that are delayed by up to reorder_delay, overtaken by later ones
+    Duration reorder_delay{};  ///< uniform in (0, reorder_delay]
     double duplicate_probability = 0;  ///< the copy arrives right behind
     double corrupt_probability = 0;    ///< a bit of the packet (and of its copy) is flipped on the way
     std::uint32_t overhead_bytes = 0;  ///< added to each packet's size on the line
@@ -55,11 +55,11 @@ struct LinkConfig {
 /// At `at` after the start (TimePoint 0 of the caller's clock), these fields of the configuration change for packets
 /// offered from then on.
 struct LinkChange {
-    Duration at;
-    std::optional<Loss> loss;
-    std::optional<BitRate> rate;
-    std::optional<Duration> delay;
-    std::optional<bool> up;  ///< false: everything is lost
+    Duration at{};
+    std::optional<Loss> loss{};
+    std::optional<BitRate> rate{};
+    std::optional<Duration> delay{};
+    std::optional<bool> up{};  ///< false: everything is lost
 };
 
 enum class DropReason : std::uint8_t { kNone, kQueueFull, kLoss, kLinkDown };

@@ -17,9 +17,9 @@ namespace farhaul::link {
 struct TunConfig {
     std::string
         network_namespace;  ///< a name that `ip netns` knows, a path, or empty for the namespace of this process
-    std::string name = "farhaul%d";      ///< of the device; an existing TUN device of that name is used as it is
-    std::vector<std::string> addresses;  ///< with prefix length, `10.1.0.1/24` or `fd00::1/64`
-    std::vector<std::string> routes;     ///< destinations that lead into the device, `10.2.0.0/16`
+    std::string name = "farhaul%d";        ///< of the device; an existing TUN device of that name is used as it is
+    std::vector<std::string> addresses{};  ///< with prefix length, `10.1.0.1/24` or `fd00::1/64`
+    std::vector<std::string> routes{};     ///< destinations that lead into the device, `10.2.0.0/16`
     std::uint32_t mtu = 1500;
 };
 
