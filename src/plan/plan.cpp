@@ -46,26 +46,23 @@ Status validate(const PlanInput& input) {
 void simulate_into(Prediction& prediction, const PlanInput& input, const SimulatedTransfer& transfer) {
     const double packets = static_cast<double>(transfer.chunks * transfer.packets_per_chunk);
     const double losses = packets * input.loss.probability + 1;
-    const auto runs = static_cast<std::size_t>(std::clamp(4e6 / losses, 2000.0, 20'000.0));
+    const auto runs = static_cast<std::size_t>(std::clamp(4e6 / losses, 1000.0, 20'000.0));
     Random random(input.seed);
     std::vector<double> seconds(runs);
     double sum = 0, resent = 0;
+    std::size_t repaired = 0;
     for (double& run : seconds) {
         const Sample sample = simulate(transfer, random);
         run = sample.seconds;
         sum += run;
         resent += sample.resent_chunks;
+        repaired += sample.resent_chunks > 0;
     }
     std::ranges::sort(seconds);
     prediction.mean = sum / static_cast<double>(runs);
     prediction.p999 = seconds[static_cast<std::size_t>(std::ceil(0.999 * static_cast<double>(runs))) - 1];
     prediction.resent_bytes = resent / static_cast<double>(runs) * input.chunk_bytes;
-    if (transfer.m > 0) {
-        const double base = seconds.front();  // at the rates of the plan some transfer loses no block, or all do
-        prediction.failure =
-            static_cast<double>(std::ranges::count_if(seconds, [&](double s) { return s > base + transfer.rtt / 2; })) /
-            static_cast<double>(runs);
-    }
+    if (transfer.m > 0) prediction.failure = static_cast<double>(repaired) / static_cast<double>(runs);
     prediction.simulated = true;
 }
 
@@ -140,6 +137,14 @@ std::vector<Scheme> default_schemes() {
             {Kind::kErasure, 223, 32}, {Kind::kErasureXor, 32, 8}};
 }
 
+double encode_cores(const PlanInput& input, const Scheme& scheme, double bytes_per_second) {
+    if (!coded(scheme) || scheme.k == 0 || input.chunk_bytes == 0 || !(bytes_per_second > 0)) return 0;
+    // Data leaves at its share of the rate; that much must be encoded per second.
+    const double chunks = std::ceil(static_cast<double>(input.bytes) / input.chunk_bytes);
+    const double parity = std::ceil(chunks / scheme.k) * scheme.m;
+    return static_cast<double>(input.rate.bits_per_second()) / 8 * chunks / (chunks + parity) / bytes_per_second;
+}
+
 Result<Prediction> predict(const PlanInput& input, const Scheme& scheme) {
     if (auto valid = validate(input); !valid) return propagate(valid);
     if (coded(scheme)) {
@@ -179,8 +184,7 @@ Result<Prediction> predict(const PlanInput& input, const Scheme& scheme) {
     const std::uint64_t blocks = (chunks + scheme.k - 1) / scheme.k;
     const double parity_chunks = static_cast<double>(blocks * scheme.m);
     const double speed = exclusive_or ? input.xor_bytes_per_second : input.mds_bytes_per_second;
-    // Data leaves at its share of the rate; that much must be encoded per second.
-    if (speed > 0) prediction.encode_cores = bytes_per_second * repeat.chunks / (repeat.chunks + parity_chunks) / speed;
+    prediction.encode_cores = encode_cores(input, scheme, speed);
     prediction.parity_bytes = parity_chunks * chunk_bytes;
     const double fallback = input.fallback_rtts * rtt;
     if (bursts) {

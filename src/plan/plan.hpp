@@ -31,7 +31,7 @@ struct PlanInput {
     std::uint64_t bytes = 0;           ///< of the message, at least 1
     BitRate rate;                      ///< not unlimited
     Duration rtt;                      ///< above 0
-    PacketLoss loss;                   ///< of packets; probability below 1
+    PacketLoss loss = {};              ///< of packets; probability below 1
     std::uint32_t mtu = 4096;          ///< payload bytes of a packet
     std::uint32_t chunk_bytes = 4096;  ///< what is acknowledged, repeated and coded; a multiple of the MTU
     double rto_rtts = 3;               ///< timeout of `sr`; `sr-nack` has 1
@@ -59,6 +59,10 @@ struct Plan {
     double bound = 0;    ///< seconds that no scheme beats: size / rate / (1 - packet loss) + RTT
     double chunk_loss = 0;
 };
+
+/// Cores that encoding keeps busy while the message leaves at the link's rate, when one encodes `bytes_per_second` of
+/// data.
+double encode_cores(const PlanInput& input, const Scheme& scheme, double bytes_per_second);
 
 /// Errors: kInvalidArgument saying which number is out of range.
 Result<Prediction> predict(const PlanInput& input, const Scheme& scheme);

@@ -45,24 +45,18 @@ double repeat(const SimulatedTransfer& transfer, std::uint64_t chunks, double& r
 std::uint64_t failed_blocks(const SimulatedTransfer& transfer, std::uint64_t blocks, Random& random) {
     const unsigned per_block = transfer.k + transfer.m;
     const std::vector<std::uint64_t> lost = lost_chunks(transfer, blocks * per_block, random);
-    // (block, group) of each loss; with MDS a block is one group.
-    std::vector<std::uint64_t> hits;
-    hits.reserve(lost.size());
+    // Losses per (block, group), with MDS a block being one group; a block fails once, at the loss that is one too many
+    // for a group.
+    const unsigned groups = transfer.exclusive_or ? transfer.m : 1;
+    const unsigned repairs = transfer.exclusive_or ? 1 : transfer.m;
+    std::vector<std::uint8_t> losses(blocks * groups), has_failed(blocks);
+    std::uint64_t failed = 0;
     for (const std::uint64_t chunk : lost) {
         const std::uint64_t block = transfer.interleaved ? chunk % blocks : chunk / per_block;
         const std::uint64_t index = transfer.interleaved ? chunk / blocks : chunk % per_block;
         std::uint64_t group = 0;
         if (transfer.exclusive_or) group = index < transfer.k ? index % transfer.m : index - transfer.k;
-        hits.push_back(block * 256 + group);
-    }
-    std::ranges::sort(hits);
-    const std::uint64_t repairs = transfer.exclusive_or ? 1 : transfer.m;
-    std::uint64_t failed = 0, last_failed = ~std::uint64_t{0};
-    for (std::size_t i = 0; i < hits.size();) {
-        std::size_t end = i;
-        while (end < hits.size() && hits[end] == hits[i]) ++end;
-        if (end - i > repairs && hits[i] / 256 != last_failed) ++failed, last_failed = hits[i] / 256;
-        i = end;
+        if (++losses[block * groups + group] > repairs && !has_failed[block]) ++failed, has_failed[block] = 1;
     }
     return failed;
 }

@@ -17,7 +17,7 @@ struct SimulatedTransfer {
     double injection = 0;  ///< of one chunk, seconds
     double timeout = 0;    ///< RTO, seconds
     double rtt = 0;        ///< seconds
-    PacketLoss loss;
+    PacketLoss loss = {};
     // Coding; m = 0: none.
     unsigned k = 0, m = 0;
     bool exclusive_or = false;
