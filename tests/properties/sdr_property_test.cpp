@@ -532,7 +532,7 @@ void World::run() {
     if (!problem_.empty()) return;
     look_timer_.arm(loop_.now());
     const auto going = [this] { return problem_.empty() && !all_done(); };
-    if (Status status = loop_.run_while(going, TimePoint() + Duration::from_seconds(2'000)); !status)
+    if (Status status = loop_.run_while(going, TimePoint() + Duration::from_seconds(200)); !status)
         fail("not every message ended: " + status.error().message);
     if (!problem_.empty()) return;
     // When all is done, what is late comes and touches nothing, and then nothing goes on.
