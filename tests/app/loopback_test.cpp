@@ -91,7 +91,7 @@ struct Sending {
     reliable::Scheme scheme = reliable::Scheme::kSelectiveRepeatNack;
     BitRate rate = BitRate::from_gigabits(0.5);
     std::uint32_t payload_bytes = 1400;
-    std::function<void(udp::RealLoop&, Sender&)> prepare;
+    std::function<void(udp::RealLoop&, Sender&)> prepare{};
     std::vector<std::string>* warnings = nullptr;
 };
 

@@ -198,7 +198,7 @@ TEST(TransferDisk, TreeArrivesWithModesTimesAndEmptyFolders) {
     for (const std::size_t block_bytes : {std::size_t{kMinBlockBytes}, std::size_t{1} << 20}) {
         Folder target;
         FileSource source(*roots, warnings.callback());
-        auto sink = transfer(source, {.folder = target.string()}, block_bytes);
+        auto sink = transfer(source, {.folder = target.string(), .sync = block_bytes != kMinBlockBytes}, block_bytes);
         EXPECT_TRUE(sink->ended());
         EXPECT_EQ(sink->outcome(), Outcome::kOk) << sink->message();
         EXPECT_EQ(sink->files_stored(), 503u);

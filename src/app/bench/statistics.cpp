@@ -4,8 +4,8 @@
 #include <cmath>
 #include <fstream>
 
-#include <sched.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 namespace farhaul::app::bench {
 
@@ -86,9 +86,9 @@ Machine this_machine() {
             break;
         }
     if (machine.cpu.empty()) machine.cpu = "unknown CPU";
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    machine.cores = ::sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<unsigned>(CPU_COUNT(&set)) : 1;
+    // Not the affinity mask: --local has pinned this process already.
+    const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);
+    machine.cores = cores > 0 ? static_cast<unsigned>(cores) : 1;
     utsname name{};
     if (::uname(&name) == 0) machine.kernel = fmt::format("{} {} {}", name.sysname, name.release, name.machine);
     return machine;

@@ -50,7 +50,7 @@ std::string to_line(const LatencyRow& row);
 /// What a figure was measured on.
 struct Machine {
     std::string cpu;
-    unsigned cores = 0;  ///< that this process may use
+    unsigned cores = 0;
     std::string kernel;
 };
 Machine this_machine();

@@ -12,8 +12,8 @@
 namespace farhaul::app::transfer {
 
 struct ReceiverOptions {
-    udp::Address listen;
-    SinkOptions sink;
+    udp::Address listen{};
+    SinkOptions sink{};
     std::uint64_t memory = kDefaultMemory;  ///< most bytes of blocks per transfer
     Duration timeout = Duration::from_milliseconds(10'000);
     std::uint32_t channels = 1;
