@@ -37,6 +37,31 @@ struct SinkFailure {
     std::string message;
 };
 
+// A folder of the transfer that is open now, held by it and by the files in it that wait for their names.
+struct SinkFolder {
+    UniqueFd fd;
+    std::string path;  // for messages
+    bool created = false;
+    Attributes attributes;
+    Outcome broken = Outcome::kOk;  // why nothing below it can be stored
+};
+struct SinkFile {
+    std::shared_ptr<SinkFolder> folder;
+    std::uint32_t index = 0;
+    std::string name, temporary, path;
+    UniqueFd fd;
+    std::uint64_t size = 0, written = 0;
+    Attributes attributes;
+    Digest digest{};
+    Outcome failed = Outcome::kOk;
+};
+// What waits for the next commit(), in order: a whole file, or a folder whose attributes are to be set after its
+// files are named.
+struct SinkPending {
+    std::optional<SinkFile> file;
+    std::shared_ptr<SinkFolder> folder;
+};
+
 class FileSink {
  public:
     /// Errors: kIo when the folder is not there or may not be written to.
@@ -65,30 +90,9 @@ class FileSink {
     const std::string& last_path() const { return last_path_; }
 
  private:
-    // A folder of the transfer that is open now, held by it and by the files in it that wait for their names.
-    struct Folder {
-        UniqueFd fd;
-        std::string path;  // for messages
-        bool created = false;
-        Attributes attributes;
-        Outcome broken = Outcome::kOk;  // why nothing below it can be stored
-    };
-    struct File {
-        std::shared_ptr<Folder> folder;
-        std::uint32_t index = 0;
-        std::string name, temporary, path;
-        UniqueFd fd;
-        std::uint64_t size = 0, written = 0;
-        Attributes attributes;
-        Digest digest{};
-        Outcome failed = Outcome::kOk;
-    };
-    // What waits for the next commit(), in order: a whole file, or a folder whose attributes are to be set after its
-    // files are named.
-    struct Pending {
-        std::optional<File> file;
-        std::shared_ptr<Folder> folder;
-    };
+    using Folder = SinkFolder;
+    using File = SinkFile;
+    using Pending = SinkPending;
 
     explicit FileSink(const SinkOptions& options) : options_(options) {}
     bool take(const FolderRecord& record);

@@ -39,7 +39,7 @@ std::string ProgressMeter::line(const std::string& label, std::uint64_t total, s
     numbers += "  " + format_rate(rate());
     if (total > done && rate() > 0) numbers += "  ETA " + format_clock(static_cast<double>(total - done) * 8 / rate());
     std::string text = label;
-    const std::size_t room = columns > numbers.size() + 3 ? columns - numbers.size() - 3 : 0;
+    const std::size_t room = columns > numbers.size() + 2 ? columns - numbers.size() - 2 : 0;
     if (text.size() > room) text.resize(room);
     text += (text.empty() ? "" : "  ") + numbers;
     if (text.size() > columns) text.resize(columns);
