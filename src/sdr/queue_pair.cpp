@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <map>
 
 #include "base/log.hpp"
 #include "sdr/control.hpp"
@@ -38,6 +39,9 @@ struct alignas(64) ChannelCounters {
         sum.out_of_order += out_of_order.load(std::memory_order_relaxed);
     }
 };
+
+/// Clear-to-sends kept beyond one turn of the ids; more is no honest peer.
+constexpr std::uint64_t kMostPostedAhead = 65'536;
 
 /// A receive that the peer posted and we have not used.
 struct Posted {
@@ -116,8 +120,12 @@ struct QueuePair::State final : ControlSink, SendQueueSink {
     bool on_clear_to_send(const ClearToSend& record) override {
         if (!config.send_enable) return false;
         if (record.sequence < next_send) return true;  // used already
-        if (record.sequence - next_send >= config.layout.message_ids()) return false;
-        Posted& entry = posted[record.sequence & (config.layout.message_ids() - 1)];
+        const std::uint64_t ahead = record.sequence - next_send;
+        if (ahead >= config.layout.message_ids() + kMostPostedAhead) return false;
+        // A receive that was completed before we started to send frees its id: the peer may be turns of the ids ahead.
+        Posted& entry = ahead < config.layout.message_ids()
+                            ? posted[record.sequence & (config.layout.message_ids() - 1)]
+                            : posted_ahead[record.sequence];
         if (entry.known) return entry.length == record.length && entry.tag == record.tag;
         if (record.length > static_cast<std::uint64_t>(config.layout.max_packets()) * config.payload_bytes)
             return false;
@@ -186,7 +194,8 @@ struct QueuePair::State final : ControlSink, SendQueueSink {
     // Sending.
     std::uint64_t next_send = 0;
     std::uint32_t sends_in_flight = 0;
-    std::vector<Posted> posted;  // by message id
+    std::vector<Posted> posted;                    // by message id: the next message_ids() from next_send
+    std::map<std::uint64_t, Posted> posted_ahead;  // by sequence: those after them
     bool clear_to_send_came = false;
     std::vector<std::unique_ptr<SendHandle>> handles;
     std::vector<SendHandle*> free_handles;
@@ -294,7 +303,13 @@ Result<SendHandle*> QueuePair::start_send(const StartSend& start) {
     send.immediate_base_ = layout.encode(static_cast<std::uint32_t>(s.next_send & (layout.message_ids() - 1)), 0, 0);
     send.has_immediate_ = start.immediate.has_value();
     send.user_immediate_ = start.immediate.value_or(0);
-    s.posted[s.next_send & (layout.message_ids() - 1)].known = false;
+    Posted& used = s.posted[s.next_send & (layout.message_ids() - 1)];
+    used.known = false;
+    if (const auto next_turn = s.posted_ahead.find(s.next_send + layout.message_ids());
+        next_turn != s.posted_ahead.end()) {
+        used = next_turn->second;
+        s.posted_ahead.erase(next_turn);
+    }
     ++s.next_send;
     ++s.sends_in_flight;
     if (start.length) {
