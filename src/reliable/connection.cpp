@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "reliable/ack.hpp"
+#include "reliable/parity.hpp"
 #include "reliable/reader.hpp"
 #include "reliable/round_trip.hpp"
 #include "reliable/writer.hpp"
@@ -53,6 +54,7 @@ struct Connection::State final : sdr::QueuePairListener {
     ConnectionConfig config;
     RoundTrip round_trip;
     ConnectionCounters counters;
+    std::unique_ptr<Coding> coding;  // null unless the scheme is coded
     std::unique_ptr<sdr::QueuePair> queue_pair;
     // Before the queue pair is destroyed they give back their handles: declared after it.
     std::unique_ptr<Writer> writer;
@@ -182,16 +184,26 @@ Result<std::unique_ptr<Connection>> Connection::create(Loop& loop, sdr::Wire& wi
     auto connection = std::unique_ptr<Connection>(new Connection);
     connection->state_ = std::make_unique<State>(loop, config);
     State& state = *connection->state_;
-    auto queue_pair = sdr::QueuePair::create(loop, wire, queue_pair_config, &state);
+    sdr::QueuePairConfig pair_config = queue_pair_config;
+    if (config.scheme.coded()) {
+        auto coding = Coding::create(config.scheme, queue_pair_config.payload_bytes, queue_pair_config.packets_per_chunk);
+        if (!coding) return propagate(coding);
+        state.coding = std::move(*coding);
+        // Every data message brings a parity message, which for a small one is the larger of the two.
+        pair_config.max_messages = std::min(pair_config.max_messages * 2, pair_config.layout.message_ids());
+        pair_config.max_message_bytes = std::max(pair_config.max_message_bytes, state.coding->parity_bytes(pair_config.max_message_bytes));
+    }
+    auto queue_pair = sdr::QueuePair::create(loop, wire, pair_config, &state);
     if (!queue_pair) return propagate(queue_pair);
     state.queue_pair = std::move(*queue_pair);
     state.last_heard = loop.now();
     const auto defer = [&state](std::function<void()> callback) { state.defer(std::move(callback)); };
     const auto abort = [&state](const Error& error) { state.abort_and_tell(error); };
     state.writer = std::make_unique<Writer>(
-        Writer::Environment{loop, *state.queue_pair, state.config, state.round_trip, state.counters, defer, abort});
+        Writer::Environment{loop, *state.queue_pair, state.config, state.round_trip, state.counters, state.coding.get(), defer, abort});
     state.reader = std::make_unique<Reader>(
-        Reader::Environment{loop, *state.queue_pair, state.config, state.round_trip, state.counters, defer, abort});
+        Reader::Environment{loop, *state.queue_pair, state.config, state.round_trip, state.counters, state.coding.get(),
+                            queue_pair_config.max_message_bytes, defer, abort});
     state.arm_watch();
     return connection;
 }

@@ -11,6 +11,7 @@ constexpr Duration kMinAckSpacing = Duration::from_microseconds(20);
 // Tags of clear-to-sends: the writer must know where the posted buffer ends.
 constexpr std::uint32_t kTagMore = 0;
 constexpr std::uint32_t kTagLastOfBuffer = 1;
+constexpr std::uint32_t kTagParity = 2;
 
 }  // namespace
 
@@ -23,7 +24,9 @@ Reader::Reader(Environment environment)
                        static_cast<Reader*>(self)->send_ack();
                        static_cast<Reader*>(self)->schedule_final_acks();
                    },
-                   this) {}
+                   this) {
+    if (env_.coding != nullptr) repairer_ = std::make_unique<Repairer>(*env_.coding, env_.queue_pair);
+}
 
 Reader::~Reader() {
     for (Message& message : messages_)
@@ -43,8 +46,9 @@ ReceiveId Reader::receive(std::byte* buffer, std::uint64_t length, ReceiveCallba
 }
 
 void Reader::post_messages() {
-    const std::uint64_t most = env_.queue_pair.config().max_message_bytes;
-    const sdr::SlotOptions options{.in_order = env_.config.scheme == Scheme::kGoBackN};
+    const std::uint64_t most = env_.max_message_bytes;
+    const sdr::SlotOptions options{.in_order = env_.config.scheme.kind == Scheme::Kind::kGoBackN};
+    if (parity_due_ && !post_parity()) return;
     for (auto& operation : operations_) {
         while (!operation->all_posted) {
             // What an Ack cannot name is not opened.
@@ -62,12 +66,46 @@ void Reader::post_messages() {
             message.operation = operation.get();
             message.offset = operation->posted;
             message.first = operation->posted == 0;
-            messages_.push_back(message);
+            message.posted_length = length;
+            messages_.push_back(std::move(message));
             operation->posted += length;
             operation->all_posted = last;
             ++operation->messages_open;
+            if (env_.coding != nullptr) {
+                parity_due_ = ParityDue{env_.coding->parity_bytes(length), operation->buffer != nullptr};
+                if (!post_parity()) return;
+            }
         }
     }
+}
+
+bool Reader::post_parity() {
+    Message message;
+    message.is_parity = true;
+    if (parity_due_->carries_payload && parity_due_->bytes > 0)
+        message.parity_buffer = std::make_unique_for_overwrite<std::byte[]>(parity_due_->bytes);
+    auto slot = env_.queue_pair.post_receive(message.parity_buffer.get(), parity_due_->bytes, kTagParity);
+    if (!slot) {
+        if (slot.error().code != ErrorCode::kRetry && slot.error().code != ErrorCode::kClosed) env_.abort(slot.error());
+        return false;
+    }
+    message.slot = *slot;
+    parity_due_.reset();
+    const std::uint64_t sequence = (*slot)->sequence();
+    messages_.push_back(std::move(message));
+    const Message* data = sequence == first_sequence_ ? nullptr : find(sequence - 1);
+    if (data == nullptr || data->slot == nullptr) {  // complete before there was a slot for its parity
+        close(messages_.back());
+        retire();
+    }
+    return true;
+}
+
+void Reader::repair(std::uint64_t data_sequence) {
+    Message* data = find(data_sequence);
+    Message* parity = find(data_sequence + 1);
+    if (data == nullptr || parity == nullptr || data->slot == nullptr || parity->slot == nullptr || data->slot->complete()) return;
+    repairer_->repair(*data->slot, *parity->slot, parity->parity_buffer.get(), data->posted_length);
 }
 
 Reader::Message* Reader::find(std::uint64_t sequence) {
@@ -81,7 +119,7 @@ bool Reader::partly_received() const {
 
 void Reader::open_slots(ReceiveId id, const std::function<void(std::uint64_t, const sdr::MessageSlot&)>& visit) const {
     for (const Message& message : messages_)
-        if (message.slot != nullptr && message.operation->id == id) visit(message.offset, *message.slot);
+        if (message.slot != nullptr && !message.is_parity && message.operation->id == id) visit(message.offset, *message.slot);
 }
 
 bool Reader::arrived(const Message& message) const {
@@ -97,11 +135,16 @@ void Reader::on_progress(sdr::MessageSlot& slot) {
     Message* message = find(slot.sequence());
     if (message == nullptr || message->slot != &slot) return;
     message->dirty = message->started = true;
-    if (arrived(*message)) {
-        complete(slot.sequence(), false);
+    std::uint64_t sequence = slot.sequence();
+    if (env_.coding != nullptr) {
+        if (message->is_parity) message = find(--sequence);
+        repair(sequence);
+    }
+    if (message->slot != nullptr && arrived(*message)) {
+        complete(sequence, false);
         return;
     }
-    if (env_.config.scheme == Scheme::kGoBackN) {
+    if (env_.config.scheme.kind == Scheme::Kind::kGoBackN) {
         const std::uint64_t swallowed = slot.swallowed_out_of_order();
         if (swallowed != message->swallowed && message->asked_to_go_back_at != slot.next_in_order()) {
             send_ack();  // carries the request
@@ -111,6 +154,19 @@ void Reader::on_progress(sdr::MessageSlot& slot) {
     if (!ack_timer_.armed()) ack_timer_.arm(env_.loop.now() + ack_interval());
 }
 
+void Reader::close(Message& message) {
+    env_.queue_pair.complete_receive(*message.slot);
+    message.slot = nullptr;
+    message.parity_buffer.reset();
+}
+
+void Reader::retire() {
+    while (!messages_.empty() && messages_.front().slot == nullptr) {
+        messages_.pop_front();
+        ++first_sequence_;
+    }
+}
+
 void Reader::complete(std::uint64_t sequence, bool early) {
     Message& message = *find(sequence);
     Operation* operation = message.operation;
@@ -118,13 +174,10 @@ void Reader::complete(std::uint64_t sequence, bool early) {
     if (message.first && operation->want_immediate && message.slot->immediate(&value)) operation->immediate = value;
     operation->received += message.slot->length();
     operation->early = operation->early || early;
-    env_.queue_pair.complete_receive(*message.slot);
-    message.slot = nullptr;
+    close(message);
+    if (Message* parity = find(sequence + 1); env_.coding != nullptr && parity != nullptr && parity->slot != nullptr) close(*parity);
     --operation->messages_open;
-    while (!messages_.empty() && messages_.front().slot == nullptr) {
-        messages_.pop_front();
-        ++first_sequence_;
-    }
+    retire();
     if (operation->all_posted && operation->messages_open == 0) {
         ++env_.counters.receives_completed;
         env_.counters.bytes_received += operation->received;
@@ -151,7 +204,7 @@ Status Reader::finish_early(ReceiveId id) {
             return farhaul::fail(ErrorCode::kRetry, "receive {} is not yet open in full: its later messages have no slot", id);
         std::vector<std::uint64_t> sequences;
         for (std::size_t i = 0; i < messages_.size(); ++i)
-            if (messages_[i].slot != nullptr && messages_[i].operation == operation.get()) sequences.push_back(first_sequence_ + i);
+            if (messages_[i].slot != nullptr && !messages_[i].is_parity && messages_[i].operation == operation.get()) sequences.push_back(first_sequence_ + i);
         for (std::uint64_t sequence : sequences) complete(sequence, true);
         return {};
     }
@@ -175,7 +228,8 @@ void Reader::fail(const Error& error) {
 
 Duration Reader::ack_interval() const {
     const Duration rtt = env_.round_trip.smoothed();
-    const Duration interval = env_.config.scheme == Scheme::kSelectiveRepeatNack ? rtt / 64 : rtt / 16;
+    const bool coarse = env_.config.scheme.kind == Scheme::Kind::kGoBackN || env_.config.scheme.kind == Scheme::Kind::kSelectiveRepeat;
+    const Duration interval = coarse ? rtt / 16 : rtt / 64;
     return std::clamp(interval, Duration::from_microseconds(50), Duration::from_milliseconds(50));
 }
 
@@ -214,7 +268,7 @@ void Reader::send_ack() {
     bool first_unstarted = true;
     for (std::size_t i = 0; i < messages_.size(); ++i) {
         Message& message = messages_[i];
-        if (message.slot == nullptr) continue;
+        if (message.slot == nullptr || message.is_parity) continue;
         if (!message.started && !first_unstarted) continue;
         if (!message.started) first_unstarted = false;
         encode_message(first_sequence_ + i, message);
@@ -226,7 +280,7 @@ void Reader::send_ack() {
 
 void Reader::encode_message(std::uint64_t sequence, Message& message) {
     const sdr::MessageSlot& slot = *message.slot;
-    if (env_.config.scheme == Scheme::kGoBackN) {
+    if (env_.config.scheme.kind == Scheme::Kind::kGoBackN) {
         const std::uint64_t swallowed = slot.swallowed_out_of_order();
         const bool go_back = swallowed != message.swallowed && message.asked_to_go_back_at != slot.next_in_order();
         message.swallowed = swallowed;

@@ -8,6 +8,8 @@
 //   - while a message is incomplete and packets arrive: every ack interval (1/64 round trip with `sr-nack`, 1/16 otherwise), with
 //     what is missing.
 //   - when a probe comes: at once (not more often than every 20 us).
+//   - coded schemes: as with `sr-nack`. Behind every data message a parity message is opened, on memory of our own; whenever either of the
+//     two took packets, what has enough parity is rebuilt in place. Both are complete when the data is.
 //   - `gbn`: once per gap, a request to go back.
 // When nothing arrives the reader is silent: asking again is the writer's task, who knows what it has sent.
 #pragma once
@@ -16,11 +18,13 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/loop.hpp"
 #include "reliable/ack.hpp"
 #include "reliable/connection.hpp"
+#include "reliable/parity.hpp"
 #include "reliable/round_trip.hpp"
 #include "sdr/queue_pair.hpp"
 
@@ -34,6 +38,8 @@ class Reader {
         const ConnectionConfig& config;
         RoundTrip& round_trip;
         ConnectionCounters& counters;
+        const Coding* coding;             ///< null unless the scheme is coded
+        std::uint64_t max_message_bytes;  ///< where buffers are cut
         std::function<void(std::function<void()>)> defer;
         std::function<void(Error)> abort;
     };
@@ -73,11 +79,18 @@ class Reader {
         bool started = false;              ///< something arrived at all
         std::uint32_t asked_to_go_back_at = ~0u;
         std::uint64_t swallowed = 0;
+        bool is_parity = false;  ///< the second of a pair: no acks, complete when its data message is
+        std::unique_ptr<std::byte[]> parity_buffer;
+        std::uint64_t posted_length = 0;
     };
 
     void post_messages();
     Message* find(std::uint64_t sequence);
     bool arrived(const Message& message) const;
+    bool post_parity();
+    void repair(std::uint64_t data_sequence);
+    void close(Message& message);
+    void retire();
     void complete(std::uint64_t sequence, bool early);
     void send_ack();
     void encode_message(std::uint64_t sequence, Message& message);
@@ -98,6 +111,12 @@ class Reader {
     std::uint32_t final_acks_sent_ = 0;
     AckEncoder encoder_;
     Timer ack_timer_, final_timer_;
+    std::unique_ptr<Repairer> repairer_;
+    struct ParityDue {
+        std::uint64_t bytes;
+        bool carries_payload;
+    };
+    std::optional<ParityDue> parity_due_;  // the next slot to open is the parity of the last data message
 };
 
 }  // namespace farhaul::reliable

@@ -1,6 +1,7 @@
 // The reliability schemes a connection can use, and how users name them.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -8,16 +9,33 @@
 
 namespace farhaul::reliable {
 
-enum class Scheme {
-    kGoBackN,              ///< `gbn`: what commodity NICs do: the receiver takes packets in order only, a gap resends everything behind it
-    kSelectiveRepeat,      ///< `sr`: each packet has a timeout RTO; what is not acknowledged by then is sent again
-    kSelectiveRepeatNack,  ///< `sr-nack`: the receiver reports what is missing; the sender repairs about one round trip after the loss
-};
+/// One scheme with its parameters. Both ends of a connection must use the same.
+struct Scheme {
+    enum class Kind : std::uint8_t {
+        kGoBackN,              ///< `gbn`: what commodity NICs do: the receiver takes packets in order only, a gap resends everything behind it
+        kSelectiveRepeat,      ///< `sr`: each packet has a timeout RTO; what is not acknowledged by then is sent again
+        kSelectiveRepeatNack,  ///< `sr-nack`: the receiver reports what is missing; the sender repairs about one round trip after the loss
+        kErasure,              ///< `ec:K,M`: Reed-Solomon: any M losses of K+M symbols are repaired without asking; then as `sr-nack`
+        kErasureXor,           ///< `ec-xor:K,M`: parity i repairs one loss among the data symbols j with j mod M = i
+    };
+    Kind kind = Kind::kSelectiveRepeatNack;
+    std::uint8_t data_symbols = 0;    ///< K, of coded schemes
+    std::uint8_t parity_symbols = 0;  ///< M
+    bool chunk_symbols = false;       ///< a symbol is a chunk instead of a packet: `ec:32,8/chunk`
 
-/// Parses `gbn`, `sr` or `sr-nack`. Errors: kInvalidArgument naming the schemes there are.
+    bool coded() const { return kind == Kind::kErasure || kind == Kind::kErasureXor; }
+    bool operator==(const Scheme&) const = default;
+
+    static const Scheme kGoBackN, kSelectiveRepeat, kSelectiveRepeatNack;
+};
+inline constexpr Scheme Scheme::kGoBackN{Scheme::Kind::kGoBackN, 0, 0, false};
+inline constexpr Scheme Scheme::kSelectiveRepeat{Scheme::Kind::kSelectiveRepeat, 0, 0, false};
+inline constexpr Scheme Scheme::kSelectiveRepeatNack{Scheme::Kind::kSelectiveRepeatNack, 0, 0, false};
+
+/// Parses what to_string() writes. Errors: kInvalidArgument naming the schemes there are, or what is wrong with the code's parameters.
 Result<Scheme> parse_scheme(std::string_view text);
-std::string to_string(Scheme scheme);
-/// Every name that parse_scheme takes, for help texts: "gbn, sr, sr-nack".
+std::string to_string(const Scheme& scheme);
+/// Every form that parse_scheme takes, for help texts.
 std::string scheme_names();
 
 }  // namespace farhaul::reliable

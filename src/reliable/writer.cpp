@@ -36,7 +36,7 @@ Writer::Writer(Environment environment)
 
 Writer::~Writer() {
     for (auto& message : messages_)
-        if (message) env_.queue_pair.release_send(*message->send);
+        if (message && message->send != nullptr) env_.queue_pair.release_send(*message->send);
 }
 
 void Writer::write(const std::byte* data, std::uint64_t length, WriteCallback done, std::optional<std::uint32_t> immediate) {
@@ -57,11 +57,13 @@ void Writer::fail(const Error& error) {
     repairs_.clear();
     log_.clear();
     for (auto& message : messages_)
-        if (message) env_.queue_pair.release_send(*message->send);
+        if (message && message->send != nullptr) env_.queue_pair.release_send(*message->send);
     first_sequence_ += messages_.size();
     messages_.clear();
     injecting_ = first_sequence_;
     next_operation_ = 0;
+    parity_due_ = false;
+    parity_owner_ = nullptr;
     auto ended = std::move(operations_);
     operations_.clear();
     for (auto& operation : ended)
@@ -97,8 +99,9 @@ void Writer::pump() {
     pumping_ = true;
     while (env_.queue_pair.send_queue_packets() < sdr::QueuePair::send_queue_low_packets()) {
         if (queue_repairs()) continue;
+        if (parity_due_) start_parity_message();
         Message* message = find(injecting_);
-        if (message != nullptr && message->next_new < message->packets) {
+        if (message != nullptr && has_new_packets(*message)) {
             if (!queue_new_packets(*message)) break;
             continue;
         }
@@ -111,7 +114,60 @@ void Writer::pump() {
     pumping_ = false;
 }
 
+std::unique_ptr<Writer::Message> Writer::take_message() {
+    if (spare_messages_.empty()) return std::make_unique<Message>();
+    auto message = std::move(spare_messages_.back());
+    spare_messages_.pop_back();
+    return message;
+}
+
+bool Writer::start_parity_message() {
+    if (!env_.queue_pair.can_start_send()) return false;
+    auto send = env_.queue_pair.start_send({});
+    if (!send) {
+        if (send.error().code != ErrorCode::kRetry) env_.abort(send.error());
+        return false;
+    }
+    auto message = take_message();
+    message->send = *send;
+    message->operation = nullptr;
+    message->data = nullptr;
+    message->length = message->packets = message->next_new = message->high_water = message->acked_count = message->cumulative = 0;
+    message->is_parity = true;
+    message->data_message = parity_owner_;
+    message->parity.reset();
+    if (parity_owner_ != nullptr && parity_owner_->parity) parity_owner_->parity->send = *send;
+    messages_.push_back(std::move(message));
+    parity_due_ = false;
+    parity_owner_ = nullptr;
+    // The receiver may have been done with the pair before we began its second half.
+    const std::uint64_t sequence = (*send)->sequence();
+    if (sequence < completed_below_) complete_message(sequence);
+    return true;
+}
+
+bool Writer::has_new_packets(const Message& message) const {
+    return message.next_new < message.packets || (message.parity && message.parity->next < message.parity->layout().parity_symbols());
+}
+
+bool Writer::queue_parity(Message& message, std::uint32_t end) {
+    ParitySource& parity = *message.parity;
+    if (parity.send == nullptr) return false;  // its clear-to-send is still to come
+    const CodeLayout& layout = parity.layout();
+    const std::uint32_t count = std::min(end - parity.next, std::max(1u, kRunPackets / layout.packets_per_symbol));
+    const std::uint64_t bytes = std::uint64_t{layout.packets_per_symbol} * payload_bytes();
+    auto queued = env_.queue_pair.continue_send(*parity.send, parity.next * bytes, parity.parity(parity.next, count), count * bytes);
+    if (!queued) {
+        env_.abort(queued.error());
+        return false;
+    }
+    parity.next += count;
+    env_.counters.packets_parity += std::uint64_t{count} * layout.packets_per_symbol;
+    return true;
+}
+
 bool Writer::start_next_message() {
+    if (parity_due_) return false;
     if (next_operation_ >= operations_.size() || !env_.queue_pair.can_start_send()) return false;
     Operation& operation = *operations_[next_operation_];
     const std::uint64_t capacity = env_.queue_pair.next_send_capacity();
@@ -133,13 +189,7 @@ bool Writer::start_next_message() {
         if (send.error().code != ErrorCode::kRetry) env_.abort(send.error());
         return false;
     }
-    std::unique_ptr<Message> message;
-    if (spare_messages_.empty()) {
-        message = std::make_unique<Message>();
-    } else {
-        message = std::move(spare_messages_.back());
-        spare_messages_.pop_back();
-    }
+    auto message = take_message();
     const auto packets = static_cast<std::uint32_t>((length + payload_bytes() - 1) / payload_bytes());
     const std::size_t words = (packets + 63) / 64;
     message->send = *send;
@@ -150,6 +200,14 @@ bool Writer::start_next_message() {
     message->next_new = message->high_water = message->acked_count = message->cumulative = 0;
     message->went_back_to = ~0u;
     message->ended = false;
+    message->is_parity = false;
+    message->data_message = nullptr;
+    message->parity.reset();
+    if (env_.coding != nullptr) {
+        if (length == capacity && length > 0) message->parity = std::make_unique<ParitySource>(*env_.coding, message->data, length);
+        parity_due_ = true;
+        parity_owner_ = message.get();
+    }
     message->acked.assign(words, 0);
     message->resent.assign(words, 0);
     message->queued.assign(words, 0);
@@ -182,6 +240,13 @@ Status Writer::queue_run(Message& message, PacketRun run, bool urgent) {
 
 bool Writer::queue_new_packets(Message& message) {
     PacketRun run{message.next_new, std::min(kRunPackets, message.packets - message.next_new)};
+    if (message.parity) {
+        const CodeLayout& layout = message.parity->layout();
+        const std::uint32_t block_packets = layout.k * layout.packets_per_symbol;
+        const std::uint32_t blocks_sent = message.next_new == message.packets ? layout.blocks() : message.next_new / block_packets;
+        if (message.parity->next < blocks_sent * layout.m) return queue_parity(message, blocks_sent * layout.m);
+        run.count = std::min(run.count, (blocks_sent + 1) * block_packets - message.next_new);
+    }
     const std::uint32_t again = std::min(run.count, message.high_water - message.next_new);  // go-back-N only
     message.next_new = run.end();
     message.high_water = std::max(message.high_water, message.next_new);
@@ -224,6 +289,16 @@ void Writer::on_injected(sdr::SendHandle& send, std::uint64_t offset, std::uint6
     Message* message = find(send.sequence());
     if (message == nullptr || length == 0) return;
     const TimePoint now = env_.loop.now();
+    if (message->is_parity) {
+        if (message->data_message != nullptr) {
+            ParitySource& parity = *message->data_message->parity;
+            const std::uint64_t bytes = std::uint64_t{parity.layout().packets_per_symbol} * payload_bytes();
+            parity.note_injected(static_cast<std::uint32_t>(offset / bytes), static_cast<std::uint32_t>(length / bytes), now);
+        }
+        pause_probes_ = 0;
+        probe_timer_.arm(now + reorder_window_ + Duration::from_microseconds(1));
+        return;
+    }
     const auto first = static_cast<std::uint32_t>(offset / payload_bytes());
     const auto end = static_cast<std::uint32_t>((offset + length + payload_bytes() - 1) / payload_bytes());
     // Only a run that was all new has no "injected before" marks to set.
@@ -239,10 +314,11 @@ void Writer::on_injected(sdr::SendHandle& send, std::uint64_t offset, std::uint6
     pause_probes_ = 0;
     probe_timer_.arm(now + reorder_window_ + Duration::from_microseconds(1));
     if (now - last_probe_at_ > std::max(env_.round_trip.smoothed() / 2, probe_interval())) send_probe();
-    if (env_.config.scheme == Scheme::kGoBackN) {
+    if (env_.config.scheme.kind == Scheme::Kind::kGoBackN) {
         if (!rto_timer_.armed()) rto_timer_.arm(now + rto());
         return;
     }
+    if (env_.config.scheme.coded()) return;
     log_.push_back({send.sequence(), {first, end - first}, now});
     if (!rto_timer_.armed()) arm_rto_timer();
 }
@@ -252,7 +328,10 @@ void Writer::on_injected(sdr::SendHandle& send, std::uint64_t offset, std::uint6
 bool Writer::on_ack(const Ack& ack) {
     const TimePoint now = env_.loop.now();
     const std::uint64_t end_sequence = first_sequence_ + messages_.size();
-    if (ack.completed_below > end_sequence || ack.probe > last_probe_) return false;
+    // Of a pair whose second half we have not begun yet the receiver may be done already.
+    const std::uint64_t known_end = end_sequence + (parity_due_ ? 1 : 0);
+    if (ack.completed_below > known_end || ack.probe > last_probe_) return false;
+    completed_below_ = std::max(completed_below_, ack.completed_below);
     last_ack_at_ = now;
     backoff_ = 0;
     if (ack.probe > latest_probe_answered_) {
@@ -280,11 +359,11 @@ bool Writer::on_ack(const Ack& ack) {
         }
         mark_arrived(*message, position, std::min(section.end, message->packets));
     }
-    if (env_.config.scheme == Scheme::kSelectiveRepeatNack && current)
+    if ((env_.config.scheme.kind == Scheme::Kind::kSelectiveRepeatNack || env_.config.scheme.coded()) && current)
         for (const AckSection& section : ack.sections)
             if (Message* message = find(section.sequence))
                 for (const PacketRun& run : ack.missing_of(section)) consider_missing(*message, section.sequence, run);
-    if (env_.config.scheme == Scheme::kGoBackN)
+    if (env_.config.scheme.kind == Scheme::Kind::kGoBackN)
         for (const AckSection& section : ack.sections)
             if (Message* message = find(section.sequence)) {
                 if (section.end > message->cumulative && section.end <= message->packets && section.runs == 0) {
@@ -304,7 +383,7 @@ bool Writer::on_ack(const Ack& ack) {
     for (std::size_t word = 0; word < ack.completed_ahead.size(); ++word)
         for (std::uint64_t bits = ack.completed_ahead[word]; bits != 0; bits &= bits - 1) {
             const std::uint64_t sequence = ack.completed_below + word * 64 + static_cast<unsigned>(std::countr_zero(bits));
-            if (sequence >= end_sequence) return false;
+            if (sequence >= known_end) return false;
             if (find(sequence) != nullptr) complete_message(sequence);
         }
     pump();
@@ -347,7 +426,12 @@ void Writer::consider_missing(Message& message, std::uint64_t sequence, PacketRu
     for (; i < end; ++i) {
         const TimePoint at = message.injected_at[i];
         if (at > latest && !test(message.resent, i) && !test(message.acked, i)) break;  // first copies behind it are younger still
-        const bool lost = at <= latest && !test(message.acked, i) && !test(message.queued, i);
+        bool lost = at <= latest && !test(message.acked, i) && !test(message.queued, i);
+        if (lost && message.parity && !test(message.resent, i)) {
+            const CodeLayout& layout = message.parity->layout();
+            const std::uint32_t symbol = i / layout.packets_per_symbol;
+            if (symbol >= layout.first) lost = message.parity->block_done_at(layout.block_of(symbol)) <= latest;
+        }
         if (!lost) {
             if (i > lost_from) request_repair(message, sequence, {lost_from, i - lost_from});
             lost_from = i + 1;
@@ -375,11 +459,28 @@ void Writer::go_back(Message& message, std::uint32_t to) {
 void Writer::complete_message(std::uint64_t sequence) {
     auto& slot = messages_[sequence - first_sequence_];
     Operation* operation = slot->operation;
+    if (slot->is_parity) {
+        if (slot->data_message != nullptr) slot->data_message->parity->send = nullptr;
+    } else if (parity_owner_ == slot.get()) {
+        parity_owner_ = nullptr;
+    } else if (slot->parity) {
+        // Nothing of the parity may stay queued when its memory goes.
+        if (Message* parity = find(sequence + 1); parity != nullptr && parity->data_message == slot.get()) {
+            env_.queue_pair.release_send(*parity->send);
+            parity->send = nullptr;
+            parity->data_message = nullptr;
+        }
+    }
+    slot->parity.reset();
     env_.counters.bytes_acknowledged += slot->length;
     // With a schedule of its own the peer may say "complete" although packets of ours are still queued: it finished early, or had copies.
-    env_.queue_pair.release_send(*slot->send);
+    if (slot->send != nullptr) env_.queue_pair.release_send(*slot->send);
     if (spare_messages_.size() < kMaxSpareMessages) spare_messages_.push_back(std::move(slot));
     slot.reset();
+    if (operation == nullptr) {
+        retire_messages();
+        return;
+    }
     --operation->messages_open;
     if (operation->all_started && operation->messages_open == 0) {
         ++env_.counters.writes_completed;
@@ -420,7 +521,7 @@ void Writer::on_rto_timer() {
     const TimePoint now = env_.loop.now();
     // Without any word from the peer, resending at the same pace only adds to what it cannot answer.
     if (now - last_ack_at_ > rto() * 2) backoff_ = std::min(backoff_ + 1, kMaxBackoff);
-    if (env_.config.scheme == Scheme::kGoBackN) return on_go_back_timeout();
+    if (env_.config.scheme.kind == Scheme::Kind::kGoBackN) return on_go_back_timeout();
     bool resent = false;
     while (!log_.empty()) {
         const Injection& entry = log_.front();

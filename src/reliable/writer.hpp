@@ -20,6 +20,11 @@
 // `gbn`: the receiver takes packets in order only and asks once per gap to go back; the sender then resends everything from there. A lost
 //   request or a lost first packet of the resent part is found by the timeout only, as in NICs.
 //
+// `ec:K,M`, `ec-xor:K,M`: messages come in pairs, data and parity (code_layout.hpp). Behind each block's data goes its parity, as published. A
+//   packet counts as lost only when the receiver's snapshot was taken a reordering window after the block's parity had passed: then parity was
+//   too little, and the rest goes as with `sr-nack`. A message that does not fill its buffer is sent without parity: the receiver could not
+//   know the blocks before the length is announced. There is no timeout: probes find every loss.
+//
 // A Write is done when every message of it is acknowledged as complete.
 #pragma once
 
@@ -33,6 +38,7 @@
 #include "base/loop.hpp"
 #include "reliable/ack.hpp"
 #include "reliable/connection.hpp"
+#include "reliable/parity.hpp"
 #include "reliable/round_trip.hpp"
 #include "sdr/queue_pair.hpp"
 
@@ -46,6 +52,7 @@ class Writer {
         const ConnectionConfig& config;
         RoundTrip& round_trip;
         ConnectionCounters& counters;
+        const Coding* coding;  ///< null unless the scheme is coded
         /// Runs a callback from the Loop, later.
         std::function<void(std::function<void()>)> defer;
         /// Tells the peer and fails the connection.
@@ -94,6 +101,9 @@ class Writer {
         TimePoint went_back_at;
         std::uint32_t went_back_to = ~0u;
         bool ended = false;
+        bool is_parity = false;        ///< the second of a pair: has no packets of its own to acknowledge
+        Message* data_message = nullptr;       ///< of a parity message; null once that is complete
+        std::unique_ptr<ParitySource> parity;  ///< of a data message with parity
         std::vector<std::uint64_t> acked, resent, queued;  ///< bit per packet; queued: waits for its retransmission to be injected
         std::vector<TimePoint> injected_at;                ///< latest; never() before the first
     };
@@ -109,7 +119,11 @@ class Writer {
 
     Message* find(std::uint64_t sequence);
     bool start_next_message();
+    bool start_parity_message();
+    bool has_new_packets(const Message& message) const;
     bool queue_new_packets(Message& message);
+    bool queue_parity(Message& message, std::uint32_t end);
+    std::unique_ptr<Message> take_message();
     bool queue_repairs();
     Status queue_run(Message& message, PacketRun run, bool urgent);
     void mark_arrived(Message& message, std::uint32_t first, std::uint32_t end);
@@ -133,6 +147,9 @@ class Writer {
     std::vector<std::unique_ptr<Message>> spare_messages_;
     std::uint64_t first_sequence_ = 0;
     std::uint64_t injecting_ = 0;  // sequence of the first message with packets never queued
+    bool parity_due_ = false;         // the next message to start is the parity of parity_owner_
+    Message* parity_owner_ = nullptr;  // null when that is complete already
+    std::uint64_t completed_below_ = 0;  // as far as acks say
     std::size_t next_operation_ = 0;  // the first of operations_ that is not all_started
     std::deque<Injection> log_;
     std::deque<Repair> repairs_;

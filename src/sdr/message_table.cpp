@@ -172,6 +172,21 @@ Result<MessageSlot*> MessageTable::open(std::uint64_t sequence, std::byte* buffe
     return &slot;
 }
 
+void MessageTable::mark_rebuilt(MessageSlot& slot, std::uint32_t first, std::uint32_t count) {
+    if (!slot.open_) return;
+    const std::uint32_t end = std::min(slot.packets_, first + count);
+    while (first < end) {
+        const std::uint32_t chunk = chunk_of(first);
+        const std::uint32_t base = chunk * config_.packets_per_chunk;
+        const std::uint32_t stop = std::min(end, base + config_.packets_per_chunk);
+        const std::uint64_t bits = low_bits(stop - base) & ~low_bits(first - base);
+        if (config_.claim_before_copy) slot.claim_words_[chunk].fetch_or(bits, std::memory_order_acq_rel);
+        raise<true>(slot.horizon_, stop);
+        set_bits<true>(slot, chunk, bits);
+        first = stop;
+    }
+}
+
 void MessageTable::close(MessageSlot& slot) {
     if (!slot.open_) return;
     slot.tag_.store(0, std::memory_order_seq_cst);

@@ -431,6 +431,10 @@ Result<MessageSlot*> QueuePair::post_receive(std::byte* buffer, std::uint64_t le
     return slot;
 }
 
+void QueuePair::mark_rebuilt(MessageSlot& slot, std::uint32_t first_packet, std::uint32_t count) {
+    state_->table->mark_rebuilt(slot, first_packet, count);
+}
+
 void QueuePair::complete_receive(MessageSlot& slot) {
     State& s = *state_;
     if (!slot.open()) return;

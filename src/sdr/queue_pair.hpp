@@ -143,6 +143,8 @@ class QueuePair final : private WireSink {
     /// max_message_bytes.
     Result<MessageSlot*> post_receive(std::byte* buffer, std::uint64_t length, std::uint32_t tag = 0,
                                       SlotOptions options = {});
+    /// The owner rebuilt these packets in the buffer itself (from parity): they count as received.
+    void mark_rebuilt(MessageSlot& slot, std::uint32_t first_packet, std::uint32_t count);
     /// Ends the receive, complete or not. After it returns nothing touches the buffer. Every posted receive must be
     /// completed once.
     void complete_receive(MessageSlot& slot);
