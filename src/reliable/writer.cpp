@@ -134,9 +134,9 @@ bool Writer::start_parity_message() {
     message->data = nullptr;
     message->length = message->packets = message->next_new = message->high_water = message->acked_count = message->cumulative = 0;
     message->is_parity = true;
-    message->data_message = parity_owner_;
+    message->data_message = parity_owner_ != nullptr && parity_owner_->parity ? parity_owner_ : nullptr;
     message->parity.reset();
-    if (parity_owner_ != nullptr && parity_owner_->parity) parity_owner_->parity->send = *send;
+    if (message->data_message != nullptr) message->data_message->parity->send = *send;
     messages_.push_back(std::move(message));
     parity_due_ = false;
     parity_owner_ = nullptr;
@@ -181,6 +181,7 @@ bool Writer::start_next_message() {
     }
     sdr::StartSend start;
     start.length = length;
+    start.announce_immediate = env_.coding != nullptr;
     if (operation.started == 0 && operation.immediate) start.immediate = operation.immediate;
     // A message without packets is noticed only by its announcement.
     if (length == 0 && !start.immediate) start.immediate = 0;

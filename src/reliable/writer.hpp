@@ -102,7 +102,7 @@ class Writer {
         std::uint32_t went_back_to = ~0u;
         bool ended = false;
         bool is_parity = false;        ///< the second of a pair: has no packets of its own to acknowledge
-        Message* data_message = nullptr;       ///< of a parity message; null once that is complete
+        Message* data_message = nullptr;       ///< of a parity message; null when it has no parity or is complete
         std::unique_ptr<ParitySource> parity;  ///< of a data message with parity
         std::vector<std::uint64_t> acked, resent, queued;  ///< bit per packet; queued: waits for its retransmission to be injected
         std::vector<TimePoint> injected_at;                ///< latest; never() before the first

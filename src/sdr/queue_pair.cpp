@@ -316,7 +316,7 @@ Result<SendHandle*> QueuePair::start_send(const StartSend& start) {
         send.length_known_ = true;
         send.length_ = *start.length;
         const std::uint64_t packets = (send.length_ + s.config.payload_bytes - 1) / s.config.payload_bytes;
-        announce(send, packets < layout.fragments());
+        announce(send, start.announce_immediate || packets < layout.fragments());
     }
     return &send;
 }

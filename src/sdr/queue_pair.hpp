@@ -89,6 +89,9 @@ struct StartSend {
     /// Total bytes of the message if known at the start (then the receiver learns it at once when it posted more);
     /// otherwise the end of the furthest range queued by end_send().
     std::optional<std::uint64_t> length{};
+    /// Announce the immediate in a control record even if the packets can carry it (needs `length`): for receivers that
+    /// rebuild lost packets, whose fragments are lost with them.
+    bool announce_immediate = false;
 };
 
 class QueuePair final : private WireSink {

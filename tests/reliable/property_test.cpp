@@ -47,6 +47,14 @@ PairConfig random_config(Random& random, Scheme scheme) {
     config.link.limits.max_payload_bytes = 4096;
     config.link.limits.channels = static_cast<std::uint32_t>(random.between(1, 4));
     config.connection.scheme = scheme;
+    if (scheme.coded()) {  // the code itself is random too
+        scheme.data_symbols = static_cast<std::uint8_t>(random.below(8) == 0 ? random.between(1, 200) : random.between(1, 40));
+        scheme.parity_symbols = static_cast<std::uint8_t>(random.between(1, 10));
+        if (scheme.kind == Scheme::Kind::kErasureXor) scheme.parity_symbols = std::min(scheme.parity_symbols, scheme.data_symbols);
+        scheme.chunk_symbols = random.below(3) == 0;
+        qp.packets_per_chunk = std::min(qp.packets_per_chunk, 16u);
+        config.connection.scheme = scheme;
+    }
     // The handshake's estimate may be far off.
     const Duration rtt = config.link.forward.delay + config.link.backward.delay;
     config.connection.initial_rtt = std::max(rtt.scaled(0.3 + 2 * random.uniform()), Duration::from_microseconds(10));
@@ -143,8 +151,11 @@ std::uint64_t run_seed(std::uint64_t seed, Scheme scheme) {
 
 class Property : public ::testing::TestWithParam<Scheme> {};
 INSTANTIATE_TEST_SUITE_P(Schemes, Property,
-                         ::testing::Values(Scheme::kGoBackN, Scheme::kSelectiveRepeat, Scheme::kSelectiveRepeatNack), [](const auto& scheme) {
+                         ::testing::Values(Scheme::kGoBackN, Scheme::kSelectiveRepeat, Scheme::kSelectiveRepeatNack, *parse_scheme("ec"),
+                                           *parse_scheme("ec-xor")),
+                         [](const auto& scheme) {
                              auto name = to_string(scheme.param);
+                             name = name.substr(0, name.find(':'));
                              std::erase(name, '-');
                              return name;
                          });
@@ -153,7 +164,7 @@ TEST_P(Property, EveryWriteArrivesExactly) {
     const char* one = std::getenv("FARHAUL_SEED");
     const char* many = std::getenv("FARHAUL_SEEDS");
     const std::uint64_t first = one != nullptr ? std::strtoull(one, nullptr, 0) : 0;
-    const std::uint64_t count = one != nullptr ? 1 : (many != nullptr ? std::strtoull(many, nullptr, 0) : kDefaultSeeds) / 3 + 1;
+    const std::uint64_t count = one != nullptr ? 1 : (many != nullptr ? std::strtoull(many, nullptr, 0) : kDefaultSeeds) / 5 + 1;
     for (std::uint64_t seed = first; seed < first + count; ++seed) {
         const std::uint64_t hash = run_seed(seed, GetParam());
         if (seed % 16 == 0 || one != nullptr) {
