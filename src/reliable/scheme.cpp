@@ -60,6 +60,20 @@ std::string to_string(const Scheme& scheme) {
     return text;
 }
 
+std::uint32_t encode_scheme(const Scheme& scheme) {
+    return static_cast<std::uint32_t>(scheme.kind) | static_cast<std::uint32_t>(scheme.data_symbols) << 8 |
+           static_cast<std::uint32_t>(scheme.parity_symbols) << 16 | static_cast<std::uint32_t>(scheme.chunk_symbols) << 24;
+}
+
+Result<Scheme> decode_scheme(std::uint32_t number) {
+    const Scheme scheme{static_cast<Scheme::Kind>(number & 0xff), static_cast<std::uint8_t>(number >> 8), static_cast<std::uint8_t>(number >> 16),
+                        (number >> 24 & 1) != 0};
+    // What its name does not give back is none of ours.
+    if (auto known = parse_scheme(to_string(scheme)); known && *known == scheme && encode_scheme(scheme) == number) return scheme;
+    return fail(ErrorCode::kProtocol, "the peer asks for reliability scheme {:#x}, which this version does not know (it has {})", number,
+                scheme_names());
+}
+
 std::string scheme_names() { return "gbn, sr, sr-nack, ec:K,M, ec-xor:K,M"; }
 
 }  // namespace farhaul::reliable

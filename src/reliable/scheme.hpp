@@ -35,6 +35,10 @@ inline constexpr Scheme Scheme::kSelectiveRepeatNack{Scheme::Kind::kSelectiveRep
 /// Parses what to_string() writes. Errors: kInvalidArgument naming the schemes there are, or what is wrong with the code's parameters.
 Result<Scheme> parse_scheme(std::string_view text);
 std::string to_string(const Scheme& scheme);
+/// A scheme as a number, for handshakes: kind | K << 8 | M << 16 | chunk_symbols << 24.
+std::uint32_t encode_scheme(const Scheme& scheme);
+/// Errors: kProtocol for a number that is no scheme of this version.
+Result<Scheme> decode_scheme(std::uint32_t number);
 /// Every form that parse_scheme takes, for help texts.
 std::string scheme_names();
 

@@ -23,8 +23,7 @@ std::vector<std::byte> encode(const Plan& plan) {
     w.write(kMagic);
     w.write(static_cast<std::uint8_t>((plan.raw ? kRaw : 0) | (plan.latency ? kLatency : 0) |
                                       (plan.both_ways ? kBothWays : 0) | (plan.validate ? kValidate : 0)));
-    w.write(static_cast<std::uint8_t>(plan.scheme));
-    w.write(std::uint16_t{0});
+    w.write(reliable::encode_scheme(plan.scheme));
     w.write(plan.bytes);
     w.write(plan.iterations);
     w.write(plan.depth);
@@ -39,8 +38,7 @@ Result<Plan> decode_plan(std::span<const std::byte> bytes) {
     if (r.read<std::uint32_t>() != kMagic || !r.ok())
         return fail(ErrorCode::kProtocol, "the peer is not `sdr bench` of this version");
     const auto flags = r.read<std::uint8_t>();
-    const auto scheme = r.read<std::uint8_t>();
-    r.read<std::uint16_t>();
+    const auto scheme = reliable::decode_scheme(r.read<std::uint32_t>());
     Plan plan;
     plan.raw = flags & kRaw;
     plan.latency = flags & kLatency;
@@ -52,11 +50,11 @@ Result<Plan> decode_plan(std::span<const std::byte> bytes) {
     plan.chunk_bytes = r.read<std::uint32_t>();
     plan.rate = BitRate::from_bits_per_second(r.read<std::uint64_t>());
     const auto rto = r.read<std::uint32_t>();
-    if (!r.ok() || scheme > static_cast<std::uint8_t>(reliable::Scheme::kSelectiveRepeatNack) || plan.bytes < 1 ||
+    if (!r.ok() || !scheme || plan.bytes < 1 ||
         plan.bytes > kMaxMessageBytes || plan.depth < 1 || plan.depth > kMaxDepth || plan.chunk_bytes < 1 ||
         rto < 1000 || rto > 100'000)
         return fail(ErrorCode::kProtocol, "the client's plan is out of range");
-    plan.scheme = static_cast<reliable::Scheme>(scheme);
+    plan.scheme = *scheme;
     plan.rto_rtts = rto / 1000.0;
     return plan;
 }

@@ -80,8 +80,7 @@ std::vector<std::byte> encode(const Offer& offer) {
     ByteWriter w(out);
     w.write(kOfferMagic);
     w.write(kProtocolVersion);
-    w.write(static_cast<std::uint8_t>(offer.scheme));
-    w.write(std::uint8_t{0});
+    w.write(reliable::encode_scheme(offer.scheme));
     w.write(offer.payload_bytes);
     w.write(offer.chunk_bytes);
     w.write(offer.block_bytes);
@@ -102,8 +101,7 @@ Result<Offer> decode_offer(std::span<const std::byte> bytes) {
                     "the sender speaks version {} of the transfer protocol, this receiver version {}", version,
                     kProtocolVersion);
     Offer offer;
-    const auto scheme = r.read<std::uint8_t>();
-    r.read<std::uint8_t>();
+    auto scheme = reliable::decode_scheme(r.read<std::uint32_t>());
     offer.payload_bytes = r.read<std::uint32_t>();
     offer.chunk_bytes = r.read<std::uint32_t>();
     offer.block_bytes = r.read<std::uint32_t>();
@@ -112,11 +110,8 @@ Result<Offer> decode_offer(std::span<const std::byte> bytes) {
     offer.total_files = r.read<std::uint64_t>();
     offer.total_bytes = r.read<std::uint64_t>();
     if (!r.ok()) return fail(ErrorCode::kProtocol, "the sender's offer is cut short");
-    if (scheme > static_cast<std::uint8_t>(reliable::Scheme::kSelectiveRepeatNack))
-        return fail(ErrorCode::kProtocol,
-                    "the sender asks for reliability scheme number {}, which this receiver does not know (it has {})",
-                    scheme, reliable::scheme_names());
-    offer.scheme = static_cast<reliable::Scheme>(scheme);
+    if (!scheme) return propagate(scheme);
+    offer.scheme = *scheme;
     offer.rto_rtts = static_cast<double>(rto) / 1000;
     if (offer.payload_bytes > 65535 || offer.chunk_bytes < 1 || offer.block_bytes < kMinBlockBytes ||
         offer.block_bytes > kMaxBlockBytes || offer.blocks < kMinBlocks || offer.blocks > kMaxBlocks || rto < 1000 ||
