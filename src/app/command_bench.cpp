@@ -483,13 +483,13 @@ void add_bench_command(CLI::App& app, int& exit_code) {
     command->add_flag("--local", a->local, "Server and client at once over loopback, on a core each");
     command->add_flag("--blast", a->blast,
                       "With --local: alternate with a bare UDP blast of the same packet size and print the ratio");
-    for (const auto& [names, why] :
+    for (const auto& refused :
          {std::pair{"-d,--ib-dev", "there is no device to choose: packets take the route to HOST"},
           std::pair{"-x,--gid-index", "there are no GIDs: packets take the route to HOST"}})
         command
             ->add_option_function<std::string>(
-                names, [names = std::string(names),
-                        why = std::string(why)](const std::string&) { throw CLI::ValidationError(names, why); })
+                refused.first,
+                [refused](const std::string&) { throw CLI::ValidationError(refused.first, refused.second); })
             ->group("");
     command->footer(
         "Examples:\n  sdr bench                           # server\n  sdr bench -a host                   # all sizes "
