@@ -87,13 +87,15 @@ std::string live_line(const link::ForwarderReport& before, const link::Forwarder
 std::string summary(const link::ForwarderReport& report, const DirectionNames& names) {
     std::string text = direction_summary(report.directions[link::kForward], names.forward);
     text += direction_summary(report.directions[link::kBackward], names.backward);
-    text += fmt::format("ran for {}, {:.0f}% of a core\n", format_duration(report.running), 100 * cpu_share(report));
+    text += fmt::format("ran for {}, {:.0f}% of a core, longest stall {}\n", format_duration(report.running),
+                        100 * cpu_share(report), format_duration(report.longest_stall));
     return text;
 }
 
 nlohmann::json summary_json(const link::ForwarderReport& report) {
     return {{"seconds", report.running.seconds()},
             {"cpu_share", cpu_share(report)},
+            {"longest_stall_s", report.longest_stall.seconds()},
             {"clients", report.clients},
             {"kept_up", !link::could_not_keep_up(report)},
             {"notes", report.notes},
@@ -110,10 +112,12 @@ std::string keep_up_warning(const link::ForwarderReport& report) {
         late = std::max(late, d.lateness.quantile(0.99));
     }
     return fmt::format(
-        "sdr link itself could not keep up: {} packets were lost that the model did not drop, and 1% left at least {} "
-        "late. "
-        "Results over this link are not the model's. Give it a core of its own, or lower the rate.",
-        lost, format_duration(late));
+        "sdr link itself could not keep up: {} packets were lost that the model did not drop, 1% left at least {} "
+        "late, and "
+        "for up to {} it did not run. Results over this link are not the model's. Run it as root (for real-time "
+        "priority and "
+        "large buffers), give it a core of its own, or lower the rate.",
+        lost, format_duration(late), format_duration(report.longest_stall));
 }
 
 }  // namespace farhaul::app

@@ -37,6 +37,7 @@ struct ForwarderReport {
     Duration running;  ///< since forwarding began
     std::array<DirectionReport, 2> directions;
     std::uint64_t clients = 0;       ///< of the relay, now
+    Duration longest_stall{};        ///< for how long this program neither read nor sent, when it should have
     Duration cpu;                    ///< processor time of this process since forwarding began
     std::vector<std::string> notes;  ///< what the user should know, one line each
 };
@@ -50,8 +51,8 @@ class Forwarder {
     virtual ForwarderReport report() = 0;
 };
 
-/// Did the program itself, rather than the model, lose packets or hold them back by more than a millisecond for 1% of
-/// them?
+/// Did the program itself, rather than the model, lose packets, send 1% of them more than a millisecond late, or not look
+/// at its input for 10 ms?
 bool could_not_keep_up(const ForwarderReport& report);
 
 }  // namespace farhaul::link

@@ -58,9 +58,9 @@ Status TunPath::step(Duration longest_wait) {
     std::array<pollfd, 2> descriptors{pollfd{devices_[0].fd(), POLLIN, 0}, pollfd{devices_[1].fd(), POLLIN, 0}};
     // While packets flow, sleep without watching the devices and take what came meanwhile as one batch.
     if (received_last_step_)
-        wait_for({}, std::min(kNap, longest_wait));
+        stalls_.wait(clock_, {}, std::min(kNap, longest_wait));
     else
-        wait_for(descriptors, std::min(std::max(until_due, kNap), longest_wait));
+        stalls_.wait(clock_, descriptors, std::min(std::max(until_due, kNap), longest_wait));
     received_last_step_ = false;
     for (std::size_t side = 0; side < 2; ++side) {
         if (auto ok = read_from(side); !ok) return ok;
@@ -172,6 +172,7 @@ ForwarderReport TunPath::report() {
     ForwarderReport r;
     r.running = clock_.now() - TimePoint();
     r.cpu = clock_.cpu();
+    r.longest_stall = stalls_.longest();
     r.notes = notes_;
     for (const Direction d : {kForward, kBackward}) {
         const TunDevice& in = devices_[d == kForward ? 0 : 1];

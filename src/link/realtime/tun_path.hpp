@@ -56,6 +56,7 @@ class TunPath final : public Forwarder {
     void note(bool& said, std::string text);
 
     RealClock clock_;
+    Stalls stalls_;
     std::array<LinkModel, 2> models_;
     std::array<Lane, 2> lanes_;
     std::array<TunDevice, 2> devices_;

@@ -75,9 +75,9 @@ Status UdpRelay::step(Duration longest_wait) {
     pollfd descriptor{.fd = epoll_.get(), .events = POLLIN, .revents = 0};
     // While datagrams flow, sleep without watching the sockets and take what came meanwhile as one batch.
     if (received_last_step_ || blocked_)
-        wait_for({}, std::min(kNap, longest_wait));
+        stalls_.wait(clock_, {}, std::min(kNap, longest_wait));
     else
-        wait_for({&descriptor, 1}, std::min(std::max(until_due, kNap), longest_wait));
+        stalls_.wait(clock_, {&descriptor, 1}, std::min(std::max(until_due, kNap), longest_wait));
 
     std::array<epoll_event, 64> events;
     const int n = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
@@ -348,6 +348,7 @@ ForwarderReport UdpRelay::report() {
     ForwarderReport r;
     r.running = clock_.now() - TimePoint();
     r.cpu = clock_.cpu();
+    r.longest_stall = stalls_.longest();
     r.clients = clients_now_;
     r.notes = notes_;
     lanes_[kForward].report.lost_before_model = listener_.dropped_by_kernel();

@@ -91,6 +91,7 @@ class UdpRelay final : public Forwarder {
 
     RelayConfig config_;
     RealClock clock_;
+    Stalls stalls_;
     std::array<LinkModel, 2> models_;
     std::array<Lane, 2> lanes_;
     UdpSocket listener_;
