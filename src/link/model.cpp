@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "link/options.hpp"
 
@@ -61,14 +62,13 @@ constexpr std::uint64_t kForever = 1ull << 62;
 
 Result<LinkModel> LinkModel::create(const LinkConfig& config, std::vector<LinkChange> schedule, std::uint64_t seed) {
     if (auto ok = check_config(config); !ok) return propagate(ok);
-    std::vector<LinkChange> sorted;
-    for (const auto& change : schedule) {
-        const auto later = [](const LinkChange& a, const LinkChange& b) { return a.at < b.at; };
-        sorted.insert(std::upper_bound(sorted.begin(), sorted.end(), change, later),
-                      change);  // equal times keep their order
-    }
+    // An insertion sort: equal times keep their order.
+    for (auto it = schedule.begin(); it != schedule.end(); ++it)
+        std::rotate(std::upper_bound(schedule.begin(), it, *it,
+                                     [](const LinkChange& a, const LinkChange& b) { return a.at < b.at; }),
+                    it, it + 1);
     double burst = config.loss.mean_burst_packets;
-    for (auto& change : sorted) {
+    for (auto& change : schedule) {
         if (auto ok = check_duration(change.at, "the time of a change"); !ok) return propagate(ok);
         if (change.delay)
             if (auto ok = check_duration(*change.delay, "the delay"); !ok) return propagate(ok);
@@ -78,7 +78,7 @@ Result<LinkModel> LinkModel::create(const LinkConfig& config, std::vector<LinkCh
             if (auto ok = check_loss(*change.loss); !ok) return propagate(ok);
         }
     }
-    return LinkModel(config, std::move(sorted), seed);
+    return LinkModel(config, std::move(schedule), seed);
 }
 
 LinkModel::LinkModel(const LinkConfig& config, std::vector<LinkChange> schedule, std::uint64_t seed)

@@ -51,8 +51,8 @@ class Forwarder {
     virtual ForwarderReport report() = 0;
 };
 
-/// Did the program itself, rather than the model, lose packets, send 1% of them more than a millisecond late, or not look
-/// at its input for 10 ms?
+/// Did the program itself, rather than the model, lose packets, send 1% of them more than a millisecond late, or not
+/// look at its input for 10 ms?
 bool could_not_keep_up(const ForwarderReport& report);
 
 }  // namespace farhaul::link
