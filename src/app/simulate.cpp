@@ -117,7 +117,7 @@ Result<SimulatedRun> simulate_run(const SimulationConfig& config, std::uint32_t 
     reliability.rto_rtts = config.rto_rtts;
     reliability.initial_rtt = queue_pair.initial_rtt;
     reliability.fixed_rtt = !config.measure_round_trip;
-    reliability.min_rto = shortest_timeout(config, link);
+    reliability.min_rto = reliability.granularity = shortest_timeout(config, link);
     reliability.peer_timeout = queue_pair.control_timeout;
 
     wire::SimLoop loop;

@@ -193,6 +193,8 @@ Result<std::unique_ptr<Connection>> Connection::create(Loop& loop, sdr::Wire& wi
         pair_config.max_messages = std::min(pair_config.max_messages * 2, pair_config.layout.message_ids());
         pair_config.max_message_bytes = std::max(pair_config.max_message_bytes, state.coding->parity_bytes(pair_config.max_message_bytes));
     }
+    if (config.window_bytes == 0 && pair_config.rate_limit.unlimited() && wire.limits().receive_buffer_bytes > 0)
+        state.config.window_bytes = std::clamp<std::uint64_t>(wire.limits().receive_buffer_bytes / 4, 64u << 10, 4u << 20);
     auto queue_pair = sdr::QueuePair::create(loop, wire, pair_config, &state);
     if (!queue_pair) return propagate(queue_pair);
     state.queue_pair = std::move(*queue_pair);

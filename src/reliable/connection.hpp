@@ -30,12 +30,19 @@ struct ConnectionConfig {
     Duration initial_rtt = Duration::from_milliseconds(100);
     /// Never adapt: use initial_rtt as the round trip throughout (to compare with models that assume a known one).
     bool fixed_rtt = false;
-    /// Lower bound of the timeout and of the reordering window, for links so short that scheduling noise exceeds the round trip.
-    Duration min_rto = Duration::from_milliseconds(1);
+    /// Lower bound of the timeout. Hosts are stopped for milliseconds at a time (other processes, the hypervisor): what is shorter than that
+    /// resends what is merely late.
+    Duration min_rto = Duration::from_milliseconds(10);
+    /// What the hosts' clocks and wake-ups can resolve: floors of the reordering window and of the pace of probes on short links.
+    Duration granularity = Duration::from_milliseconds(1);
     /// No sign of life for so long while something is outstanding (or keepalive is on): the peer is gone.
     Duration peer_timeout = Duration::from_milliseconds(10'000);
     /// A Write not done for so long after write(): kTimeout. Zero: no limit.
     Duration write_timeout;
+    /// Most payload bytes sent and not yet acknowledged, over all Writes; new packets wait beyond it, repairs do not. Zero: no limit if the
+    /// queue pair has a rate limit; otherwise what the wire's receive buffers hold safely, since nothing else then keeps the sender
+    /// from overrunning them.
+    std::uint64_t window_bytes = 0;
     /// Send a probe after so long a silence of ours, so that peer_timeout holds on an idle connection too. Zero: off.
     Duration keepalive;
 };

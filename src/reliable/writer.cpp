@@ -31,7 +31,7 @@ Writer::Writer(Environment environment)
     : env_(std::move(environment)),
       rto_timer_(env_.loop.timers(), [](void* self) { static_cast<Writer*>(self)->on_rto_timer(); }, this),
       probe_timer_(env_.loop.timers(), [](void* self) { static_cast<Writer*>(self)->on_probe_timer(); }, this),
-      reorder_window_(std::max(env_.round_trip.smoothed() / 16, env_.config.min_rto / 4)),
+      reorder_window_(std::max(env_.round_trip.smoothed() / 16, env_.config.granularity / 4)),
       last_ack_at_(env_.loop.now()) {}
 
 Writer::~Writer() {
@@ -64,6 +64,7 @@ void Writer::fail(const Error& error) {
     next_operation_ = 0;
     parity_due_ = false;
     parity_owner_ = nullptr;
+    unacknowledged_packets_ = 0;
     auto ended = std::move(operations_);
     operations_.clear();
     for (auto& operation : ended)
@@ -86,7 +87,7 @@ Duration Writer::rto() const {
 
 Duration Writer::probe_interval() const {
     const Duration interval =
-        std::clamp(env_.round_trip.smoothed() / 8, env_.config.min_rto / 2, Duration::from_milliseconds(250));
+        std::clamp(env_.round_trip.smoothed() / 8, env_.config.granularity / 2, Duration::from_milliseconds(250));
     // Many probes unanswered: the round trip is far longer than we think, or the path is dead. Either way, ask less often.
     const std::uint32_t unanswered = std::min((last_probe_ - latest_probe_answered_) / 16, kMaxBackoff);
     return std::min(interval * (1ll << std::max(backoff_, unanswered)), Duration::from_milliseconds(1000));
@@ -102,7 +103,7 @@ void Writer::pump() {
         if (parity_due_) start_parity_message();
         Message* message = find(injecting_);
         if (message != nullptr && has_new_packets(*message)) {
-            if (!queue_new_packets(*message)) break;
+            if (window_full() || !queue_new_packets(*message)) break;
             continue;
         }
         if (injecting_ < first_sequence_ + messages_.size()) {
@@ -144,6 +145,10 @@ bool Writer::start_parity_message() {
     const std::uint64_t sequence = (*send)->sequence();
     if (sequence < completed_below_) complete_message(sequence);
     return true;
+}
+
+bool Writer::window_full() const {
+    return env_.config.window_bytes > 0 && unacknowledged_packets_ * payload_bytes() >= env_.config.window_bytes;
 }
 
 bool Writer::has_new_packets(const Message& message) const {
@@ -253,6 +258,7 @@ bool Writer::queue_new_packets(Message& message) {
     message.high_water = std::max(message.high_water, message.next_new);
     env_.counters.packets_resent += again;
     env_.counters.packets_first += run.count - again;
+    unacknowledged_packets_ += run.count - again;
     // A resent range is urgent only so that it is allowed after end_send(); nothing else of this message is queued then.
     auto queued = queue_run(message, run, message.ended);
     if (queued && message.next_new == message.packets && !message.ended) {
@@ -396,7 +402,9 @@ void Writer::mark_arrived(Message& message, std::uint32_t first, std::uint32_t e
         const std::uint64_t fresh = word_mask(word, first, end) & ~message.acked[word];
         if (fresh == 0) continue;
         message.acked[word] |= fresh;
-        message.acked_count += static_cast<std::uint32_t>(std::popcount(fresh));
+        const auto count = static_cast<std::uint32_t>(std::popcount(fresh));
+        message.acked_count += count;
+        unacknowledged_packets_ -= std::min<std::uint64_t>(count, unacknowledged_packets_);
         for (std::uint64_t bits = fresh & message.resent[word]; bits != 0; bits &= bits - 1)
             consider_arrival(message, word * 64 + static_cast<unsigned>(std::countr_zero(bits)));
         // Packets sent once are in order of time: the last one tells most.
@@ -415,7 +423,7 @@ void Writer::consider_arrival(Message& message, std::uint32_t packet) {
         evidence_ = std::max(evidence_, at);
     } else {
         ++env_.counters.packets_spurious;
-        reorder_window_ = std::min(std::max(reorder_window_, (now - at) / 8) * 2, std::max(env_.round_trip.smoothed(), env_.config.min_rto));
+        reorder_window_ = std::min(std::max(reorder_window_, (now - at) / 8) * 2, std::max(env_.round_trip.smoothed(), env_.config.granularity));
     }
 }
 
@@ -473,6 +481,7 @@ void Writer::complete_message(std::uint64_t sequence) {
         }
     }
     slot->parity.reset();
+    unacknowledged_packets_ -= std::min<std::uint64_t>(slot->high_water - std::min(slot->acked_count, slot->high_water), unacknowledged_packets_);
     env_.counters.bytes_acknowledged += slot->length;
     // With a schedule of its own the peer may say "complete" although packets of ours are still queued: it finished early, or had copies.
     if (slot->send != nullptr) env_.queue_pair.release_send(*slot->send);

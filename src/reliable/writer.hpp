@@ -120,6 +120,7 @@ class Writer {
     Message* find(std::uint64_t sequence);
     bool start_next_message();
     bool start_parity_message();
+    bool window_full() const;
     bool has_new_packets(const Message& message) const;
     bool queue_new_packets(Message& message);
     bool queue_parity(Message& message, std::uint32_t end);
@@ -149,6 +150,7 @@ class Writer {
     std::uint64_t injecting_ = 0;  // sequence of the first message with packets never queued
     bool parity_due_ = false;         // the next message to start is the parity of parity_owner_
     Message* parity_owner_ = nullptr;  // null when that is complete already
+    std::uint64_t unacknowledged_packets_ = 0;  // sent once and not known to have arrived
     std::uint64_t completed_below_ = 0;  // as far as acks say
     std::size_t next_operation_ = 0;  // the first of operations_ that is not all_started
     std::deque<Injection> log_;

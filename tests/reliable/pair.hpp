@@ -32,6 +32,7 @@ struct PairConfig {
         config.queue_pair.initial_rtt = Duration::from_milliseconds(2);
         config.connection.scheme = scheme;
         config.connection.initial_rtt = Duration::from_milliseconds(2);
+        config.connection.min_rto = Duration::from_milliseconds(1);  // virtual hosts are never stopped
         return config;
     }
     PairConfig& loss(double probability) {

@@ -28,6 +28,7 @@ Connection::Connection(Engine& engine, ConnectionConfig config)
     limits_.generation_bits = 32;
     limits_.concurrent_channels = parameters.channels > 1 && engine.options().receive_threads;
     limits_.carries_payload = true;
+    limits_.receive_buffer_bytes = config_.paths[0].socket->receive_buffer_bytes();
     framing_ = {config_.peer_token, token_crc(config_.peer_token), parameters.checksum};
     target_.token = config_.local_token;
     target_.crc_of_token = token_crc(config_.local_token);

@@ -37,6 +37,7 @@ UdpSocket& UdpSocket::operator=(UdpSocket&& other) noexcept {
     std::swap(ipv6_, other.ipv6_);
     std::swap(gso_, other.gso_);
     std::swap(gro_, other.gro_);
+    std::swap(receive_buffer_bytes_, other.receive_buffer_bytes_);
     return *this;
 }
 
@@ -100,7 +101,7 @@ Status UdpSocket::set_up(const SocketOptions& options, bool ipv6) {
     return {};
 }
 
-void UdpSocket::size_buffers(std::uint32_t bytes) const {
+void UdpSocket::size_buffers(std::uint32_t bytes) {
     const int wanted = static_cast<int>(std::min<std::uint32_t>(bytes, 1u << 30));
     // FORCE goes beyond net.core.*mem_max for those who may (CAP_NET_ADMIN).
     if (!set_int(fd_, SOL_SOCKET, SO_RCVBUFFORCE, wanted)) set_int(fd_, SOL_SOCKET, SO_RCVBUF, wanted);
@@ -109,6 +110,7 @@ void UdpSocket::size_buffers(std::uint32_t bytes) const {
     socklen_t length = sizeof(granted);
     getsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &granted, &length);
     granted /= 2;  // the kernel doubles it for its own records
+    receive_buffer_bytes_ = static_cast<std::uint64_t>(std::max(granted, 0));
     static bool told = false;
     if (granted < wanted && !std::exchange(told, true))
         log().warn(

@@ -39,6 +39,8 @@ class UdpSocket {
     static Result<UdpSocket> open(const SocketOptions& options);
 
     int fd() const { return fd_; }
+    /// What the kernel granted, without what it adds for its own records.
+    std::uint64_t receive_buffer_bytes() const { return receive_buffer_bytes_; }
     const Address& local() const { return local_; }
     bool is_ipv6() const { return ipv6_; }
     bool has_gso() const { return gso_; }
@@ -56,13 +58,14 @@ class UdpSocket {
 
  private:
     Status set_up(const SocketOptions& options, bool ipv6);
-    void size_buffers(std::uint32_t bytes) const;
+    void size_buffers(std::uint32_t bytes);
 
     int fd_ = -1;
     Address local_;
     bool ipv6_ = false;
     bool gso_ = false;
     bool gro_ = false;
+    std::uint64_t receive_buffer_bytes_ = 0;
 };
 
 /// Room for the control messages of one received packet: segment size, local address, drop counter.
