@@ -98,6 +98,7 @@ Duration Writer::probe_interval() const {
 void Writer::pump() {
     if (pumping_) return;  // the queue pair may call back from inside continue_send()
     pumping_ = true;
+    env_.queue_pair.cork();
     while (env_.queue_pair.send_queue_packets() < sdr::QueuePair::send_queue_low_packets()) {
         if (queue_repairs()) continue;
         if (parity_due_) start_parity_message();
@@ -113,6 +114,7 @@ void Writer::pump() {
         if (!start_next_message()) break;
     }
     pumping_ = false;
+    env_.queue_pair.uncork();  // injects, which may come back here
 }
 
 std::unique_ptr<Writer::Message> Writer::take_message() {

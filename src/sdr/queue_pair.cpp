@@ -403,6 +403,9 @@ void QueuePair::release_send(SendHandle& send) {
     s.free_handles.push_back(&send);
 }
 
+void QueuePair::cork() { state_->queue.cork(); }
+void QueuePair::uncork() { state_->queue.uncork(); }
+
 std::uint64_t QueuePair::send_queue_packets() const { return state_->queue.packets(); }
 
 // --- receiving ---

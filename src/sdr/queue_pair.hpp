@@ -135,10 +135,13 @@ class QueuePair final : private WireSink {
     bool injected(const SendHandle& send) const;
     /// The handle goes back to the queue pair; ranges of it still queued are dropped.
     void release_send(SendHandle& send);
+    /// While corked, continue_send() only queues: what is queued leaves in one burst with the last uncork(). Calls nest.
+    void cork();
+    void uncork();
     /// Packets queued and not yet handed to the wire.
     std::uint64_t send_queue_packets() const;
     /// The low-water mark of on_send_queue_low().
-    static constexpr std::uint32_t send_queue_low_packets() { return 32; }
+    static constexpr std::uint32_t send_queue_low_packets() { return 64; }
 
     // --- receiving ---
     /// Posts the next receive: `length` bytes at `buffer` (null on a metadata-only wire). `tag` reaches the sender with

@@ -230,7 +230,7 @@ void SendQueue::consume(std::size_t packets) {
 }
 
 void SendQueue::inject() {
-    if (injecting_ || stopped_) return;
+    if (injecting_ || stopped_ || corks_ > 0) return;
     injecting_ = true;
     std::array<OutgoingPacket, kBurst> burst;
     while (!stopped_ && !blocked_ && queued_packets_ > 0) {

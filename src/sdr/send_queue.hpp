@@ -56,6 +56,11 @@ class SendQueue {
     void push(SendHandle& send, std::uint64_t offset, const std::byte* data, std::uint64_t length, bool urgent);
     /// Hands to the wire what it takes and the rate allows. Does nothing when called from inside itself.
     void inject();
+    /// While corked nothing is injected: several short ranges then leave in one burst. Calls nest.
+    void cork() { ++corks_; }
+    void uncork() {
+        if (--corks_ == 0) inject();
+    }
     void on_writable();
     void set_rate(BitRate rate);
     /// Forgets the ranges of a send.
@@ -107,6 +112,7 @@ class SendQueue {
     std::uint64_t bytes_sent_ = 0;
     std::uint32_t next_channel_ = 0;
     bool injecting_ = false;
+    std::uint32_t corks_ = 0;
     bool blocked_ = false;  // the wire took less than it was given and has not said "writable" since
     bool stopped_ = false;
     bool low_armed_ = false;
