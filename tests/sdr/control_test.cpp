@@ -279,9 +279,9 @@ TEST_F(Hostile, AcknowledgementsOfWhatWasNeverSentAreRefused) {
 
 TEST_F(Hostile, ClearToSendBeyondTheWindowOrContradicting) {
     Datagram d{.cumulative = 1};
-    d.clear_to_send(0, 0, 100, 5).clear_to_send(1, 16, 100, 0);
+    d.clear_to_send(0, 0, 100, 5).clear_to_send(1, 16 + 65'536, 100, 0);
     give(d.bytes());
-    EXPECT_EQ(refused(), 1u) << "message 16 of 16 ids while 0 is next";
+    EXPECT_EQ(refused(), 1u) << "thousands of turns of the 16 ids ahead, while 0 is next";
     EXPECT_EQ(pair.a->next_send_capacity(), 100u);
     give(Datagram{.cumulative = 1}.clear_to_send(2, 0, 200, 5).bytes());
     give(Datagram{.cumulative = 1}.clear_to_send(3, 0, 100, 6).bytes());
