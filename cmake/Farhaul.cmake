@@ -59,6 +59,12 @@ function(farhaul_room name)
   if(sources)
     add_library(farhaul_${name} STATIC ${sources})
     target_link_libraries(farhaul_${name} PUBLIC ${libs} PRIVATE farhaul_flags)
+    # Parsing headers is most of what compiling costs; a room of a few files would not earn its precompiled header back.
+    list(LENGTH sources count)
+    if(count GREATER 7)
+      target_precompile_headers(farhaul_${name} PRIVATE <algorithm> <expected> <functional> <memory> <span> <string> <unordered_map> <vector>
+                                                        <spdlog/spdlog.h>)
+    endif()
     target_include_directories(farhaul_${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>
                                                       $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>)
   else()

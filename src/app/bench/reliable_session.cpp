@@ -10,7 +10,7 @@ constexpr std::size_t kMostCompletions = 4u << 20;
 
 Result<std::unique_ptr<Session>> ReliableSession::make(udp::RealLoop& loop, udp::Connected connected, const Plan& plan,
                                                        bool client, Duration timeout) {
-    std::unique_ptr<ReliableSession> session(new ReliableSession(loop, std::move(connected), plan, client));
+    std::unique_ptr<ReliableSession> session(new ReliableSession(std::move(connected), plan, client));
     const auto& c = session->connected_;
     auto connection =
         reliable::Connection::create(loop, *c.wire, queue_pair_config(plan, c.parameters, c.round_trip, timeout),

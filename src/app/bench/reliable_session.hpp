@@ -19,9 +19,8 @@ class ReliableSession final : public Session {
     std::vector<std::int64_t> take_samples() override { return std::move(samples_); }
 
  private:
-    ReliableSession(udp::RealLoop& loop, udp::Connected connected, const Plan& plan, bool client)
-        : loop_(loop),
-          connected_(std::move(connected)),
+    ReliableSession(udp::Connected connected, const Plan& plan, bool client)
+        : connected_(std::move(connected)),
           plan_(plan),
           client_(client),
           sends_(client || plan.both_ways || plan.latency),
@@ -36,7 +35,6 @@ class ReliableSession final : public Session {
     void on_received(std::uint64_t number);
     void note_completion();
 
-    udp::RealLoop& loop_;
     udp::Connected connected_;
     Plan plan_;
     bool client_, sends_, receives_;
