@@ -458,9 +458,10 @@ void add_bench_command(CLI::App& app, int& exit_code) {
             return {};
         },
         "RATE", "Most bits per second of each sender, headers included (Gbit/s without a unit). Default: none");
-    command->add_option("--rto", a->rto_rtts, "Retransmission timeout in round trips (gbn, sr)")
-        ->check(CLI::Range(1.0, 100.0))
-        ->capture_default_str();
+    number_within(command->add_option("--rto", a->rto_rtts, "Retransmission timeout in round trips (gbn, sr)")
+                      ->check(CLI::Range(1.0, 100.0))
+                      ->capture_default_str(),
+                  1, 100);
     command->add_option("--channels", a->channels, "Sockets to spread packets over")
         ->check(CLI::Range(1u, udp::kMaxChannels))
         ->capture_default_str();

@@ -332,7 +332,8 @@ void add_link_command(CLI::App& app, int& exit_code) {
         ->check(CLI::Range(0, 65535));
     add_parsed(command, "--schedule", a.schedule, link::parse_schedule, "LIST",
                "Changes over time: loss=P@T, loss=P/BURST@T, rate=R@T, delay=D@T, down@T, up@T, with commas between");
-    command.add_option("--seed", a.seed, "Seed of all random decisions")->type_name("N")->default_str("1");
+    whole_number(
+        command.add_option("--seed", a.seed, "Seed of all random decisions")->type_name("N")->default_str("1"));
     add_parsed(command, "--duration", a.duration, parse_duration, "TIME",
                "End after so long (default: at SIGINT or SIGTERM)");
     add_parsed(command, "--stats-interval", a.interval, parse_duration, "TIME",
@@ -343,7 +344,16 @@ void add_link_command(CLI::App& app, int& exit_code) {
         "on a busy host");
     command.add_flag("--json", a.json, "Print the summary as JSON");
     command.add_flag("--quiet", a.quiet, "Print only `ready`, and at the end warnings");
-    command.callback([arguments, &exit_code] { exit_code = run(*arguments); });
+    command.callback([arguments, &exit_code, &command] {
+        // An option of the other form would be ignored, and the link not be what was asked for.
+        for (const char* name :
+             {"--ns-a", "--ns-b", "--dev-a", "--dev-b", "--addr-a", "--addr-b", "--route-a", "--route-b", "--mtu"})
+            if (!arguments->tun && command.count(name) > 0)
+                throw CLI::ValidationError(name, "goes with --tun only, a relay has no such thing: leave it out");
+        if (arguments->tun && command.count("--idle-timeout") > 0)
+            throw CLI::ValidationError("--idle-timeout", "goes with --listen and --to only: leave it out with --tun");
+        exit_code = run(*arguments);
+    });
 }
 
 }  // namespace farhaul::app

@@ -14,6 +14,7 @@
 #include "app/commands.hpp"
 #include "app/unit_options.hpp"
 #include "erasure/code.hpp"
+#include "link/options.hpp"
 #include "plan/plan.hpp"
 
 namespace farhaul::app {
@@ -175,10 +176,15 @@ void add_plan_command(CLI::App& app, int& exit_code) {
         },
         "P", "Average share of packets lost")
         ->default_str("0");
-    command
-        .add_option("--burst", input.loss.mean_burst_packets,
-                    "Mean length of a burst of losses in packets; 1: independent losses")
-        ->type_name("PACKETS")
+    add_checked_option(
+        &command, "--burst",
+        [&input](const std::string& text) -> Status {
+            auto value = link::parse_burst(text);
+            if (!value) return propagate(value);
+            input.loss.mean_burst_packets = *value;
+            return {};
+        },
+        "PACKETS", "Mean length of a burst of losses in packets; 1: independent losses")
         ->default_str("1");
     const auto small_size = [](std::uint32_t& target) {
         return [&target](const std::string& text) -> Status {
@@ -210,12 +216,14 @@ void add_plan_command(CLI::App& app, int& exit_code) {
             "Compare this one: sr, sr-nack, ec:K,M or ec-xor:K,M; may be repeated. Default: a choice of all")
         ->type_name("NAME")
         ->allow_extra_args(false);
-    command
-        .add_option("--encode-rate", arguments->encode_gigabytes,
-                    "GB/s of data that one core encodes; 0: measure it here, for each code")
-        ->type_name("GB/S")
-        ->default_str("0");
-    command.add_option("--seed", input.seed, "Seed of the simulation of bursts")->type_name("N")->default_str("1");
+    number_within(command
+                      .add_option("--encode-rate", arguments->encode_gigabytes,
+                                  "GB/s of data that one core encodes; 0: measure it here, for each code")
+                      ->type_name("GB/S")
+                      ->default_str("0"),
+                  0, 1e6);
+    whole_number(
+        command.add_option("--seed", input.seed, "Seed of the simulation of bursts")->type_name("N")->default_str("1"));
     command.add_flag("--json", arguments->json, "Print JSON");
     command.callback([arguments, &exit_code] { exit_code = run(*arguments); });
 }

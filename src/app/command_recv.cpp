@@ -3,10 +3,9 @@
 #include <cstdio>
 #include <memory>
 
-#include <sys/resource.h>
-
 #include "app/commands.hpp"
 #include "app/signals.hpp"
+#include "app/transfer/open_files.hpp"
 #include "app/transfer/progress.hpp"
 #include "app/transfer/receiver.hpp"
 #include "app/unit_options.hpp"
@@ -36,14 +35,9 @@ int run_recv(const RecvArguments& arguments) {
         fmt::print(stderr, "sdr recv: {}\n", address.error().message);
         return address.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
     }
-    // A file that outgrows a limit is an error to report, not a reason to die; nested folders and groups of small files
-    // cost descriptors.
+    // A file that outgrows a limit is an error to report, not a reason to die.
     std::signal(SIGXFSZ, SIG_IGN);
-    rlimit files{};
-    if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
-        files.rlim_cur = std::min<rlim_t>(files.rlim_max, 65536);
-        ::setrlimit(RLIMIT_NOFILE, &files);
-    }
+    allow_many_files();
     auto loop = udp::RealLoop::create();
     if (!loop) {
         fmt::print(stderr, "sdr recv: {}\n", loop.error().message);

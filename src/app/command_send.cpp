@@ -7,6 +7,7 @@
 
 #include "app/commands.hpp"
 #include "app/signals.hpp"
+#include "app/transfer/open_files.hpp"
 #include "app/transfer/progress.hpp"
 #include "app/transfer/sender.hpp"
 #include "app/unit_options.hpp"
@@ -41,9 +42,13 @@ int run_send(const SendArguments& arguments) {
     auto scheme = reliable::parse_scheme(arguments.scheme);
     if (!scheme) return say_error("sdr send", scheme.error()), kExitUsage;
     auto peer = udp::parse_address(arguments.to, udp::AddressUse::kConnect);
-    if (!peer)
-        return say_error("sdr send", peer.error()),
-               peer.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
+    if (!peer) {
+        say_error("sdr send", peer.error());
+        if (peer.error().code == ErrorCode::kInvalidArgument) return kExitUsage;
+        fmt::print(stderr, "Check the spelling of --to, or give the address in numbers.\n");
+        return kExitFailure;
+    }
+    allow_many_files();
     auto roots = walk_roots(arguments.files);
     if (!roots) return say_error("sdr send", roots.error());
 
@@ -86,9 +91,11 @@ int run_send(const SendArguments& arguments) {
         }
     } redraw{**loop, [&] { line.draw((*loop)->now(), label, done, totals.bytes); }};
     SenderEvents events;
+    std::string warned;
     events.warning = [&](const std::string& text) {
         line.clear();
-        fmt::print(stderr, "sdr send: {}\n", printable(text, kMaxMessageBytes));
+        warned = printable(text, kMaxMessageBytes);
+        fmt::print(stderr, "sdr send: {}\n", warned);
     };
     events.connected = [&](const TransferReport& report) {
         if (!talk) return;
@@ -108,7 +115,8 @@ int run_send(const SendArguments& arguments) {
     sender = std::make_unique<Sender>(**loop, options, *roots, events);
     const TransferReport report = sender->run();
     line.clear();
-    if (report.exit_code != kExitOk && !report.message.empty()) fmt::print(stderr, "sdr send: {}\n", report.message);
+    if (report.exit_code != kExitOk && !report.message.empty() && report.message != warned)
+        fmt::print(stderr, "sdr send: {}\n", report.message);
     if (arguments.json)
         fmt::print("{}\n", to_json(report, true));
     else if (!arguments.quiet && (report.exit_code == kExitOk || report.files > 0))
@@ -173,9 +181,10 @@ void add_send_command(CLI::App& app, int& exit_code) {
             return {};
         },
         "SIZE", "Most bytes in flight, and of memory for them. Default: 256MiB, less at low rates");
-    command->add_option("--rto", arguments->rto_rtts, "Retransmission timeout in round trips (gbn, sr)")
-        ->check(CLI::Range(1.0, 100.0))
-        ->capture_default_str();
+    number_within(command->add_option("--rto", arguments->rto_rtts, "Retransmission timeout in round trips (gbn, sr)")
+                      ->check(CLI::Range(1.0, 100.0))
+                      ->capture_default_str(),
+                  1, 100);
     add_checked_option(
         command, "--timeout",
         [arguments](const std::string& text) -> Status {

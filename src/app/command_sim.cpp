@@ -9,6 +9,8 @@
 
 #include "app/commands.hpp"
 #include "app/simulate.hpp"
+#include "app/unit_options.hpp"
+#include "link/options.hpp"
 #include "sdr/immediate.hpp"
 
 namespace farhaul::app {
@@ -183,7 +185,11 @@ int run(Arguments& arguments) {
     auto report = simulate(arguments.simulation);
     if (!report) {
         fmt::print(stderr, "sdr sim: {}\n", report.error().message);
-        return report.error().code == ErrorCode::kPeerGone ? kExitPeer : kExitFailure;
+        if (report.error().code != ErrorCode::kPeerGone) return kExitFailure;
+        fmt::print(stderr,
+                   "An end gives up after 10 s of virtual time without a word from the other: try less loss, delay or "
+                   "jitter, or a higher rate.\n");
+        return kExitPeer;
     }
     if (!arguments.trace_file.empty()) {
         if (Status status = trace.close(); !status) {
@@ -222,11 +228,8 @@ void add_sim_command(CLI::App& app, int& exit_code) {
         ->check(CLI::IsMember({"packet", "chunk"}))
         ->type_name("UNIT")
         ->default_str("packet");
-    command
-        .add_option("--burst", config.mean_burst_packets,
-                    "Mean length of a burst of losses in packets; 1: independent losses")
-        ->type_name("PACKETS")
-        ->default_str("1");
+    add_parsed(command, "--burst", config.mean_burst_packets, link::parse_burst,
+               "Mean length of a burst of losses in packets; 1: independent losses", "1", "PACKETS");
     command
         .add_option_function<std::string>(
             "--reorder", [&config](const std::string& text) { read_reorder(text, config); },
@@ -255,19 +258,24 @@ void add_sim_command(CLI::App& app, int& exit_code) {
                "SIZE");
     add_parsed(command, "--overhead", config.overhead_bytes, parse_small_size,
                "Bytes that a packet occupies on the line beside its payload", "0", "SIZE");
-    command.add_option("--runs", config.runs, "Independent runs")->type_name("N")->default_str("1");
-    command.add_option("--seed", config.seed, "Seed: the same one gives the same result")
-        ->type_name("N")
-        ->default_str("1");
-    command
-        .add_option("--threads", config.threads,
-                    "Threads to spread the runs over, without effect on the result; 0: all cores")
-        ->type_name("N")
-        ->default_str("0");
-    command
-        .add_option("--trace", arguments->trace_file,
-                    "Write every event of the first run to FILE as comma separated values")
-        ->type_name("FILE");
+    whole_number(command.add_option("--runs", config.runs, "Independent runs")->type_name("N")->default_str("1"));
+    whole_number(command.add_option("--seed", config.seed, "Seed: the same one gives the same result")
+                     ->type_name("N")
+                     ->default_str("1"));
+    whole_number(command
+                     .add_option("--threads", config.threads,
+                                 "Threads to spread the runs over, without effect on the result; 0: all cores")
+                     ->type_name("N")
+                     ->default_str("0"))
+        ->check(CLI::Range(0u, 1024u));
+    add_checked_option(
+        &command, "--trace",
+        [arguments](const std::string& text) -> Status {
+            if (text.empty()) return fail(ErrorCode::kInvalidArgument, "the name of the file is empty");
+            arguments->trace_file = text;
+            return {};
+        },
+        "FILE", "Write every event of the first run to FILE as comma separated values");
     command.add_flag("--json", arguments->json, "Print JSON");
     command.callback([arguments, &exit_code] { exit_code = run(*arguments); });
 }

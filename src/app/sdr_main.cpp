@@ -29,7 +29,8 @@ void add_log_level(CLI::App& app) {
            "--log-level",
            [](const std::string& level) {
                if (!farhaul::set_log_level(level))
-                   throw CLI::ValidationError("--log-level", "'" + level + "' is not a level");
+                   throw CLI::ValidationError(
+                       "--log-level", "'" + level + "' is not a level: use trace, debug, info, warn, error or off");
            },
            "What is logged to stderr: trace, debug, info, warn (default), error, off")
         ->type_name("LEVEL");

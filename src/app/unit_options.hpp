@@ -2,9 +2,12 @@
 // is expected.
 #pragma once
 
+#include <charconv>
+#include <cstdint>
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
 #include "base/result.hpp"
@@ -64,6 +67,32 @@ inline CLI::Option* add_duration_option(CLI::App* command, const std::string& na
             return {};
         },
         "TIME", description);
+}
+
+/// For options of whole numbers: the library's conversion takes "-1" for 2^64 - 1, "" for 0, and more than 2^64 - 1 for
+/// that.
+inline CLI::Option* whole_number(CLI::Option* option) {
+    return option->check(
+        [](const std::string& text) {
+            std::uint64_t value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            if (error == std::errc{} && end == text.data() + text.size()) return std::string();
+            return "'" + text + "' is not a whole number from 0 to 18446744073709551615";
+        },
+        "");
+}
+
+/// For options of numbers with a range: refuses what is no number (NaN) too, which CLI::Range lets pass.
+inline CLI::Option* number_within(CLI::Option* option, double least, double most) {
+    return option->check(
+        [least, most](const std::string& text) {
+            double value = 0;
+            const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+            if (error == std::errc{} && end == text.data() + text.size() && value >= least && value <= most)
+                return std::string();
+            return fmt::format("'{}' is not a number from {} to {}", text, least, most);
+        },
+        "");
 }
 
 }  // namespace farhaul::app

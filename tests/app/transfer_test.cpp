@@ -409,6 +409,26 @@ TEST(TransferDisk, FileSizeLimitIsReported) {
     EXPECT_TRUE(tree(fs::path(to.string())).empty());
 }
 
+TEST(TransferDisk, MoreSmallFilesThanMayBeOpen) {
+    Folder from, to;
+    for (int i = 0; i < 100; ++i) {
+        write_file(from / "d" / std::to_string(i), "x");
+        fs::create_directories(from / "d" / ("folder" + std::to_string(i)));
+    }
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const rlimit limit{40, 40};
+        ::setrlimit(RLIMIT_NOFILE, &limit);
+        FileSource source(*walk_roots({(from / "d").string()}), {});
+        const auto sink = transfer(source, {.folder = to.string()});
+        ::_exit(sink->outcome() == Outcome::kOk && sink->files_failed() == 0 ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(tree(from / "d"), tree(to / "d"));
+}
+
 TEST(TransferDisk, FullDiskEndsTheTransferAndLeavesNothing) {
     Folder from, to;
     write_file(from / "f", random_text(900'000, 3));

@@ -21,7 +21,11 @@ constexpr std::uint64_t kLargeFile = 8u << 20;
 // Up to this many files are synced one by one; more cost less when their file system is synced as a whole.
 constexpr std::size_t kSyncOneByOne = 4;
 
-std::string error_text(int error) { return std::generic_category().message(error); }
+std::string error_text(int error) {
+    std::string text = std::generic_category().message(error);
+    if (error == EMFILE) text += " (raise the limit of `ulimit -n`)";
+    return text;
+}
 
 Outcome outcome_of(int error) {
     switch (error) {
@@ -143,9 +147,11 @@ bool FileSink::take(const FolderRecord& record) {
             folder->created = ::mkdirat(parent.fd.get(), name.c_str(), 0700) == 0;
             int error = folder->created || errno == EEXIST ? 0 : errno;
             if (error == 0) {
-                folder->fd.reset(
-                    ::openat(parent.fd.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-                if (!folder->fd) error = errno;
+                do {
+                    folder->fd.reset(
+                        ::openat(parent.fd.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+                    error = folder->fd ? 0 : errno;
+                } while (let_go_of_files(error));
             }
             if (error != 0) {
                 folder->broken = outcome_of(error);
@@ -197,6 +203,12 @@ bool FileSink::take(const FileRecord& record) {
     return create_temporary();
 }
 
+bool FileSink::let_go_of_files(int error) {
+    if ((error != EMFILE && error != ENFILE) || pending_.empty()) return false;
+    commit();
+    return true;
+}
+
 bool FileSink::create_temporary() {
     for (int attempt = 0; attempt < 16; ++attempt) {
         std::string name = temporary_name(file_->name);
@@ -207,7 +219,8 @@ bool FileSink::create_temporary() {
             file_->temporary = std::move(name);
             return true;
         }
-        if (errno != EEXIST) break;
+        if (errno == EEXIST) continue;
+        if (!let_go_of_files(errno)) break;
     }
     return fail_file_errno(errno, "cannot create it");
 }

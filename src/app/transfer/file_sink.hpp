@@ -111,6 +111,8 @@ class FileSink {
     bool write_file(std::span<const std::byte> bytes);
     /// Syncs and names everything that waits.
     void commit();
+    /// After `error` of opening a file: true if it is worth trying again, since files that waited have been closed.
+    bool let_go_of_files(int error);
     void sync_pending();
     void name_file(File& file);
     void remove_temporary(File& file);

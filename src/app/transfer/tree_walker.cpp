@@ -15,7 +15,11 @@
 namespace farhaul::app::transfer {
 namespace {
 
-std::string error_text(int error) { return std::generic_category().message(error); }
+std::string error_text(int error) {
+    std::string text = std::generic_category().message(error);
+    if (error == EMFILE) text += " (raise the limit of `ulimit -n`)";
+    return text;
+}
 
 }  // namespace
 
