@@ -1,8 +1,11 @@
 // Two reliable connections over a simulated link, and buffers with guard zones, for the tests of this room.
 #pragma once
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -78,6 +81,9 @@ class Guarded {
         for (std::size_t i = 0; i < kGuard; ++i)
             if (bytes_[i] != std::byte{0xA5} || bytes_[kGuard + size_ + i] != std::byte{0xA5}) return false;
         return true;
+    }
+    bool holds(std::span<const std::byte> data) const {
+        return std::equal(data.begin(), data.end(), bytes_.begin() + kGuard);
     }
     bool untouched_from(std::size_t offset) const {
         for (std::size_t i = offset; i < size_; ++i)
