@@ -1,5 +1,5 @@
-// The datagrams of the reliability layer: first as the pure decoder sees them, then thrown at a live connection that is in the middle of a
-// Write, where they must never crash it.
+// The datagrams of the reliability layer: first as the pure decoder sees them, then thrown at a live connection that is
+// in the middle of a Write, where they must never crash it.
 #include <cstdint>
 #include <vector>
 

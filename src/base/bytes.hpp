@@ -1,4 +1,5 @@
-// Little-endian cursors over byte spans, for control messages. The reader never runs past its span: it turns bad and stays bad.
+// Little-endian cursors over byte spans, for control messages. The reader never runs past its span: it turns bad and
+// stays bad.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 namespace farhaul {
 
 class ByteReader {
-   public:
+ public:
     explicit ByteReader(std::span<const std::byte> bytes) : rest_(bytes) {}
 
     template <typename T>
@@ -39,13 +40,13 @@ class ByteReader {
     bool ok() const { return ok_; }
     std::size_t remaining() const { return rest_.size(); }
 
-   private:
+ private:
     std::span<const std::byte> rest_;
     bool ok_ = true;
 };
 
 class ByteWriter {
-   public:
+ public:
     explicit ByteWriter(std::vector<std::byte>& out) : out_(out) {}
 
     template <typename T>
@@ -58,10 +59,11 @@ class ByteWriter {
     void write_bytes(std::span<const std::byte> bytes) { out_.insert(out_.end(), bytes.begin(), bytes.end()); }
     std::size_t size() const { return out_.size(); }
 
-   private:
+ private:
     std::vector<std::byte>& out_;
 };
 
-static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire format is little-endian; add byte swaps to bytes.hpp for this host");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+              "the wire format is little-endian; add byte swaps to bytes.hpp for this host");
 
 }  // namespace farhaul

@@ -8,7 +8,8 @@ namespace farhaul {
 
 spdlog::logger& log() {
     static const std::shared_ptr<spdlog::logger> logger = [] {
-        auto created = std::make_shared<spdlog::logger>("farhaul", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+        auto created =
+            std::make_shared<spdlog::logger>("farhaul", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
         created->set_pattern("%H:%M:%S.%e %n %^%l%$ %v");
         created->set_level(spdlog::level::warn);
         if (const char* level = std::getenv("FARHAUL_LOG")) {

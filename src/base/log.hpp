@@ -1,5 +1,6 @@
-// One logger for the house. The first function that knows of an error logs it, once; libraries return errors and log only what their
-// caller cannot see (dropped packets, fallbacks). Level from FARHAUL_LOG (trace, debug, info, warn, error, off); default warn.
+// One logger for the house. The first function that knows of an error logs it, once; libraries return errors and log
+// only what their caller cannot see (dropped packets, fallbacks). Level from FARHAUL_LOG (trace, debug, info, warn,
+// error, off); default warn.
 #pragma once
 
 #include <spdlog/spdlog.h>

@@ -1,7 +1,8 @@
-// The Loop tells protocols the time and calls them back. Protocol code never sees a clock, a thread or a sleep: the same code runs in
-// virtual time (wire/sim) and in real time (wire/udp).
+// The Loop tells protocols the time and calls them back. Protocol code never sees a clock, a thread or a sleep: the
+// same code runs in virtual time (wire/sim) and in real time (wire/udp).
 //
-// Ownership: a Timer belongs to whoever embeds it and disarms itself when destroyed. One Loop is used by one thread (or under one lock).
+// Ownership: a Timer belongs to whoever embeds it and disarms itself when destroyed. One Loop is used by one thread (or
+// under one lock).
 #pragma once
 
 #include <cstddef>
@@ -14,11 +15,13 @@ namespace farhaul {
 
 class TimerQueue;
 
-/// One deadline and what to call when it is reached. Arming an armed timer moves it. Not copyable: the queue points at it.
+/// One deadline and what to call when it is reached. Arming an armed timer moves it. Not copyable: the queue points at
+/// it.
 class Timer {
-   public:
+ public:
     using Callback = void (*)(void* context);
-    Timer(TimerQueue& queue, Callback callback, void* context) : queue_(queue), callback_(callback), context_(context) {}
+    Timer(TimerQueue& queue, Callback callback, void* context)
+        : queue_(queue), callback_(callback), context_(context) {}
     ~Timer() { disarm(); }
     Timer(const Timer&) = delete;
     Timer& operator=(const Timer&) = delete;
@@ -30,7 +33,7 @@ class Timer {
     bool armed() const { return heap_index_ != kNotArmed; }
     TimePoint deadline() const { return deadline_; }
 
-   private:
+ private:
     friend class TimerQueue;
     static constexpr std::size_t kNotArmed = static_cast<std::size_t>(-1);
     TimerQueue& queue_;
@@ -43,7 +46,7 @@ class Timer {
 
 /// An addressable binary heap of armed timers.
 class TimerQueue {
-   public:
+ public:
     TimerQueue() = default;
     TimerQueue(const TimerQueue&) = delete;
     TimerQueue& operator=(const TimerQueue&) = delete;
@@ -54,7 +57,7 @@ class TimerQueue {
     /// Disarms the earliest timer if it is due at `now` and calls it. Returns false when none is due.
     bool fire_next(TimePoint now);
 
-   private:
+ private:
     friend class Timer;
     static bool before(const Timer* a, const Timer* b) {
         return a->deadline_ != b->deadline_ ? a->deadline_ < b->deadline_ : a->sequence_ < b->sequence_;
@@ -72,13 +75,13 @@ class TimerQueue {
 };
 
 class Loop {
-   public:
+ public:
     virtual ~Loop() = default;
     /// The time of the batch being handled: constant within one callback, never going back.
     virtual TimePoint now() const = 0;
     TimerQueue& timers() { return timers_; }
 
-   protected:
+ protected:
     TimerQueue timers_;
 };
 

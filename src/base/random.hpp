@@ -13,7 +13,7 @@ namespace farhaul {
 /// xoshiro256++ (Blackman and Vigna, "Scrambled linear pseudorandom number generators"), seeded through splitmix64.
 /// Not for secrets: tokens and keys come from the operating system.
 class Random {
-   public:
+ public:
     using result_type = std::uint64_t;
     explicit Random(std::uint64_t seed) {
         for (auto& word : state_) {
@@ -57,7 +57,7 @@ class Random {
     /// A generator whose stream is independent of this one's further draws.
     Random split() { return Random((*this)()); }
 
-   private:
+ private:
     std::array<std::uint64_t, 4> state_{};
 };
 

@@ -1,5 +1,5 @@
-// The exact time at which bytes leave a line of a given rate. At 400 Gbit/s a 4 KiB packet takes 81.92 ns: rounding each packet to whole
-// nanoseconds would cost 1% of the rate, so the remainder is carried.
+// The exact time at which bytes leave a line of a given rate. At 400 Gbit/s a 4 KiB packet takes 81.92 ns: rounding
+// each packet to whole nanoseconds would cost 1% of the rate, so the remainder is carried.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace farhaul {
 
 class Serializer {
-   public:
+ public:
     explicit Serializer(BitRate rate) : rate_(rate) {}
 
     BitRate rate() const { return rate_; }
@@ -18,7 +18,8 @@ class Serializer {
     void set_rate(BitRate rate) { rate_ = rate, remainder_ = 0; }
     /// When the line becomes idle.
     TimePoint idle_at() const { return idle_at_; }
-    /// Puts `bytes` on the line at `now` or as soon as it is idle; returns when the last bit has left. A rate of 0 takes no time.
+    /// Puts `bytes` on the line at `now` or as soon as it is idle; returns when the last bit has left. A rate of 0
+    /// takes no time.
     TimePoint send(TimePoint now, std::uint64_t bytes) {
         if (idle_at_ < now) idle_at_ = now, remainder_ = 0;
         if (rate_.unlimited()) return idle_at_;
@@ -35,7 +36,7 @@ class Serializer {
         return idle_at_;
     }
 
-   private:
+ private:
     BitRate rate_;
     TimePoint idle_at_;
     std::uint64_t remainder_ = 0;  // of the division by the rate, in (bit * 1e9)

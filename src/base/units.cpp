@@ -1,7 +1,7 @@
 #include "base/units.hpp"
 
-#include <cmath>
 #include <charconv>
+#include <cmath>
 #include <iterator>
 
 namespace farhaul {
@@ -12,9 +12,10 @@ struct Suffix {
     double factor;
 };
 
-// Splits "25ms" into 25 and the factor of "ms". Suffixes are compared exactly; an empty suffix is one of the table's or an error.
-Result<double> parse_with_suffix(std::string_view text, std::string_view kind, std::string_view example, const Suffix* begin,
-                                 const Suffix* end) {
+// Splits "25ms" into 25 and the factor of "ms". Suffixes are compared exactly; an empty suffix is one of the table's or
+// an error.
+Result<double> parse_with_suffix(std::string_view text, std::string_view kind, std::string_view example,
+                                 const Suffix* begin, const Suffix* end) {
     double number = 0;
     const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     if (error != std::errc{} || !std::isfinite(number))
@@ -23,7 +24,8 @@ Result<double> parse_with_suffix(std::string_view text, std::string_view kind, s
     while (!suffix.empty() && suffix.front() == ' ') suffix.remove_prefix(1);
     for (const Suffix* s = begin; s != end; ++s)
         if (s->text == suffix) {
-            if (number < 0) return fail(ErrorCode::kInvalidArgument, "'{}' is negative: a {} is at least 0", text, kind);
+            if (number < 0)
+                return fail(ErrorCode::kInvalidArgument, "'{}' is negative: a {} is at least 0", text, kind);
             return number * s->factor;
         }
     if (number == 0 && suffix.empty()) return 0.0;
@@ -31,14 +33,29 @@ Result<double> parse_with_suffix(std::string_view text, std::string_view kind, s
 }
 
 constexpr Suffix kSizes[] = {
-    {"", 1},          {"B", 1},
-    {"K", 1024.0},    {"k", 1024.0},    {"KiB", 1024.0},          {"kB", 1e3},  {"KB", 1e3},
-    {"M", 1048576.0}, {"m", 1048576.0}, {"MiB", 1048576.0},       {"MB", 1e6},
-    {"G", 1073741824.0}, {"g", 1073741824.0}, {"GiB", 1073741824.0}, {"GB", 1e9},
-    {"T", 1099511627776.0}, {"t", 1099511627776.0}, {"TiB", 1099511627776.0}, {"TB", 1e12},
+    {"", 1},
+    {"B", 1},
+    {"K", 1024.0},
+    {"k", 1024.0},
+    {"KiB", 1024.0},
+    {"kB", 1e3},
+    {"KB", 1e3},
+    {"M", 1048576.0},
+    {"m", 1048576.0},
+    {"MiB", 1048576.0},
+    {"MB", 1e6},
+    {"G", 1073741824.0},
+    {"g", 1073741824.0},
+    {"GiB", 1073741824.0},
+    {"GB", 1e9},
+    {"T", 1099511627776.0},
+    {"t", 1099511627776.0},
+    {"TiB", 1099511627776.0},
+    {"TB", 1e12},
 };
 constexpr Suffix kRates[] = {{"", 1}, {"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"T", 1e12}};
-constexpr Suffix kDurations[] = {{"ns", 1}, {"us", 1e3}, {"\u00b5s", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"min", 60e9}, {"h", 3600e9}};
+constexpr Suffix kDurations[] = {{"ns", 1},  {"us", 1e3}, {"\u00b5s", 1e3}, {"ms", 1e6},
+                                 {"s", 1e9}, {"m", 60e9}, {"min", 60e9},    {"h", 3600e9}};
 constexpr Suffix kProbabilities[] = {{"", 1}, {"%", 0.01}};
 
 }  // namespace
@@ -57,7 +74,8 @@ Result<BitRate> parse_rate(std::string_view text) {
             number.remove_suffix(unit.size());
             break;
         }
-    auto value = parse_with_suffix(number, "rate", "400G, 1.5M or 10k (bits per second)", std::begin(kRates), std::end(kRates));
+    auto value =
+        parse_with_suffix(number, "rate", "400G, 1.5M or 10k (bits per second)", std::begin(kRates), std::end(kRates));
     if (!value) return propagate(value);
     if (*value > 1e16) return fail(ErrorCode::kInvalidArgument, "'{}' is too high a rate: at most 10000T", text);
     return BitRate::from_bits_per_second(static_cast<std::uint64_t>(std::llround(*value)));
@@ -71,9 +89,11 @@ Result<Duration> parse_duration(std::string_view text) {
 }
 
 Result<double> parse_probability(std::string_view text) {
-    auto value = parse_with_suffix(text, "probability", "1e-4, 0.01 or 1%", std::begin(kProbabilities), std::end(kProbabilities));
+    auto value = parse_with_suffix(text, "probability", "1e-4, 0.01 or 1%", std::begin(kProbabilities),
+                                   std::end(kProbabilities));
     if (!value) return propagate(value);
-    if (*value > 1) return fail(ErrorCode::kInvalidArgument, "'{}' is above 1: a probability lies between 0 and 1", text);
+    if (*value > 1)
+        return fail(ErrorCode::kInvalidArgument, "'{}' is above 1: a probability lies between 0 and 1", text);
     return *value;
 }
 

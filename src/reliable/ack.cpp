@@ -60,7 +60,9 @@ bool decode_ack(std::span<const std::byte> datagram, Ack& ack) {
         const std::uint32_t covered = read_varint(reader, ok);
         section.runs = reader.read<std::uint16_t>();
         section.first_run = static_cast<std::uint32_t>(ack.missing.size());
-        if (!ok || !reader.ok() || flags > kGoBackFlag || section.first > kMaxPacketsPerMessage || covered > kMaxPacketsPerMessage) return false;
+        if (!ok || !reader.ok() || flags > kGoBackFlag || section.first > kMaxPacketsPerMessage ||
+            covered > kMaxPacketsPerMessage)
+            return false;
         section.end = section.first + covered;
         std::uint64_t position = section.first;
         for (std::uint32_t i = 0; i < section.runs; ++i) {
@@ -140,7 +142,8 @@ bool AckEncoder::begin_section(std::uint64_t sequence, std::uint32_t first, bool
 }
 
 bool AckEncoder::add_missing(PacketRun run) {
-    if (bytes_.size() + kSectionHeaderBytes + runs_.size() + 2 * kVarintBytes > max_bytes_ || section_runs_ == 0xffff) return false;
+    if (bytes_.size() + kSectionHeaderBytes + runs_.size() + 2 * kVarintBytes > max_bytes_ || section_runs_ == 0xffff)
+        return false;
     append_varint(runs_, run.first - section_position_);
     append_varint(runs_, run.count);
     section_position_ = run.end();

@@ -1,14 +1,16 @@
-// The datagrams of the reliability layer: acknowledgements, probes, and the abort notice. Pure encoding and decoding; the protocol that
-// uses them is described in writer.hpp and reader.hpp.
+// The datagrams of the reliability layer: acknowledgements, probes, and the abort notice. Pure encoding and decoding;
+// the protocol that uses them is described in writer.hpp and reader.hpp.
 //
-// An Ack is a snapshot of the receiver taken at one moment ("event"). It may take several datagrams, each complete in itself: all carry
-// the event number, the latest probe seen and which messages are complete; each carries sections, one per message or part of a message.
-// A section covers packets [first, end) of a message: those in its list of missing runs have not arrived, all others have.
+// An Ack is a snapshot of the receiver taken at one moment ("event"). It may take several datagrams, each complete in
+// itself: all carry the event number, the latest probe seen and which messages are complete; each carries sections, one
+// per message or part of a message. A section covers packets [first, end) of a message: those in its list of missing
+// runs have not arrived, all others have.
 //
-//   Ack      u8 kind = 1, u32 event, u32 probe, u64 completed_below, u8 n, n bytes of bitmap (bit i: message completed_below + i is
+//   Ack      u8 kind = 1, u32 event, u32 probe, u64 completed_below, u8 n, n bytes of bitmap (bit i: message
+//   completed_below + i is
 //            complete), then sections until the end of the datagram:
-//            varint sequence - completed_below, u8 flags (1 = negative acknowledgement of go-back-N), varint first, varint end - first,
-//            u16 runs, runs x (varint gap since the end of the previous run, varint length)
+//            varint sequence - completed_below, u8 flags (1 = negative acknowledgement of go-back-N), varint first,
+//            varint end - first, u16 runs, runs x (varint gap since the end of the previous run, varint length)
 //   Probe    u8 kind = 2, u32 id: answered at once by an Ack that echoes it
 //   Abort    u8 kind = 3, u8 error code, text: the peer gave up the connection
 //
@@ -70,12 +72,13 @@ void encode_abort(const Error& error, std::vector<std::byte>& out);
 
 /// Writes an Ack piece by piece and says when a datagram is full.
 class AckEncoder {
-   public:
+ public:
     /// max_bytes: at least kMinDatagramBytes.
     explicit AckEncoder(std::size_t max_bytes) : max_bytes_(max_bytes) {}
     static constexpr std::size_t kMinDatagramBytes = 400;
 
-    void begin(std::uint32_t event, std::uint32_t probe, std::uint64_t completed_below, std::span<const std::uint64_t> completed_ahead);
+    void begin(std::uint32_t event, std::uint32_t probe, std::uint64_t completed_below,
+               std::span<const std::uint64_t> completed_ahead);
     /// False when there is no room for a section with at least one run: send, begin() again.
     bool begin_section(std::uint64_t sequence, std::uint32_t first, bool go_back = false);
     /// Runs in ascending order, not touching each other. False when there is no room: end the section at run.first.
@@ -83,7 +86,7 @@ class AckEncoder {
     void end_section(std::uint32_t end);
     std::span<const std::byte> datagram() const { return bytes_; }
 
-   private:
+ private:
     void write_varint(std::uint64_t value);
     std::size_t max_bytes_;
     std::vector<std::byte> bytes_;

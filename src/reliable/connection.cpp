@@ -22,7 +22,8 @@ struct Connection::State final : sdr::QueuePairListener {
         : loop(loop_in),
           config(config_in),
           round_trip(config_in.initial_rtt, config_in.fixed_rtt),
-          callback_timer(loop.timers(), [](void* self) { static_cast<State*>(self)->run_callbacks(); }, this),
+          callback_timer(
+              loop.timers(), [](void* self) { static_cast<State*>(self)->run_callbacks(); }, this),
           watch_timer(loop.timers(), [](void* self) { static_cast<State*>(self)->watch(); }, this) {}
     ~State() override { *alive = false; }
 
@@ -153,11 +154,13 @@ void Connection::State::arm_watch() {
 void Connection::State::watch() {
     const TimePoint now = loop.now();
     if (writer->next_write_deadline() <= now) {
-        abort_and_tell({ErrorCode::kTimeout, fmt::format("a Write was not done within {}", format_duration(config.write_timeout))});
+        abort_and_tell({ErrorCode::kTimeout,
+                        fmt::format("a Write was not done within {}", format_duration(config.write_timeout))});
         return;
     }
     if (was_waiting && now - std::max(last_heard, waiting_since) >= config.peer_timeout) {
-        abort_and_tell({ErrorCode::kPeerGone, fmt::format("the peer has not been heard for {}", format_duration(config.peer_timeout))});
+        abort_and_tell({ErrorCode::kPeerGone,
+                        fmt::format("the peer has not been heard for {}", format_duration(config.peer_timeout))});
         return;
     }
     if (config.keepalive > Duration{} && now - last_said >= config.keepalive) {
@@ -170,55 +173,65 @@ void Connection::State::watch() {
 Connection::Connection() = default;
 Connection::~Connection() = default;
 
-Result<std::unique_ptr<Connection>> Connection::create(Loop& loop, sdr::Wire& wire, const sdr::QueuePairConfig& queue_pair_config,
+Result<std::unique_ptr<Connection>> Connection::create(Loop& loop, sdr::Wire& wire,
+                                                       const sdr::QueuePairConfig& queue_pair_config,
                                                        const ConnectionConfig& config) {
     if (!(config.rto_rtts > 0 && config.rto_rtts <= 1000))
-        return fail(ErrorCode::kInvalidArgument, "a retransmission timeout of {} round trips is not usable: 0 < rto <= 1000", config.rto_rtts);
+        return fail(ErrorCode::kInvalidArgument,
+                    "a retransmission timeout of {} round trips is not usable: 0 < rto <= 1000", config.rto_rtts);
     if (config.initial_rtt < Duration{} || config.peer_timeout <= Duration{})
-        return fail(ErrorCode::kInvalidArgument, "the initial round trip must not be negative and the peer timeout must be positive");
+        return fail(ErrorCode::kInvalidArgument,
+                    "the initial round trip must not be negative and the peer timeout must be positive");
     if (config.fixed_rtt && config.initial_rtt <= Duration{})
         return fail(ErrorCode::kInvalidArgument, "a fixed round trip must be positive");
     if (wire.limits().max_datagram_bytes <= AckEncoder::kMinDatagramBytes)
-        return fail(ErrorCode::kUnsupported, "the wire carries datagrams of {} bytes, acknowledgements need {}", wire.limits().max_datagram_bytes,
-                    AckEncoder::kMinDatagramBytes + 1);
+        return fail(ErrorCode::kUnsupported, "the wire carries datagrams of {} bytes, acknowledgements need {}",
+                    wire.limits().max_datagram_bytes, AckEncoder::kMinDatagramBytes + 1);
     auto connection = std::unique_ptr<Connection>(new Connection);
     connection->state_ = std::make_unique<State>(loop, config);
     State& state = *connection->state_;
     sdr::QueuePairConfig pair_config = queue_pair_config;
     if (config.scheme.coded()) {
-        auto coding = Coding::create(config.scheme, queue_pair_config.payload_bytes, queue_pair_config.packets_per_chunk);
+        auto coding =
+            Coding::create(config.scheme, queue_pair_config.payload_bytes, queue_pair_config.packets_per_chunk);
         if (!coding) return propagate(coding);
         state.coding = std::move(*coding);
         // Every data message brings a parity message, which for a small one is the larger of the two.
         pair_config.max_messages = std::min(pair_config.max_messages * 2, pair_config.layout.message_ids());
-        pair_config.max_message_bytes = std::max(pair_config.max_message_bytes, state.coding->parity_bytes(pair_config.max_message_bytes));
+        pair_config.max_message_bytes =
+            std::max(pair_config.max_message_bytes, state.coding->parity_bytes(pair_config.max_message_bytes));
     }
     if (config.window_bytes == 0 && pair_config.rate_limit.unlimited() && wire.limits().receive_buffer_bytes > 0)
-        state.config.window_bytes = std::clamp<std::uint64_t>(wire.limits().receive_buffer_bytes / 4, 64u << 10, 4u << 20);
+        state.config.window_bytes =
+            std::clamp<std::uint64_t>(wire.limits().receive_buffer_bytes / 4, 64u << 10, 4u << 20);
     auto queue_pair = sdr::QueuePair::create(loop, wire, pair_config, &state);
     if (!queue_pair) return propagate(queue_pair);
     state.queue_pair = std::move(*queue_pair);
     state.last_heard = loop.now();
     const auto defer = [&state](std::function<void()> callback) { state.defer(std::move(callback)); };
     const auto abort = [&state](const Error& error) { state.abort_and_tell(error); };
-    state.writer = std::make_unique<Writer>(
-        Writer::Environment{loop, *state.queue_pair, state.config, state.round_trip, state.counters, state.coding.get(), defer, abort});
-    state.reader = std::make_unique<Reader>(
-        Reader::Environment{loop, *state.queue_pair, state.config, state.round_trip, state.counters, state.coding.get(),
-                            queue_pair_config.max_message_bytes, defer, abort});
+    state.writer = std::make_unique<Writer>(Writer::Environment{loop, *state.queue_pair, state.config, state.round_trip,
+                                                                state.counters, state.coding.get(), defer, abort});
+    state.reader = std::make_unique<Reader>(Reader::Environment{loop, *state.queue_pair, state.config, state.round_trip,
+                                                                state.counters, state.coding.get(),
+                                                                queue_pair_config.max_message_bytes, defer, abort});
     state.arm_watch();
     return connection;
 }
 
-Status Connection::write(const std::byte* data, std::uint64_t length, WriteCallback done, std::optional<std::uint32_t> immediate) {
-    if (state_->error) return std::unexpected(Error{ErrorCode::kClosed, "the connection has failed: " + state_->error->message});
+Status Connection::write(const std::byte* data, std::uint64_t length, WriteCallback done,
+                         std::optional<std::uint32_t> immediate) {
+    if (state_->error)
+        return std::unexpected(Error{ErrorCode::kClosed, "the connection has failed: " + state_->error->message});
     state_->writer->write(data, length, std::move(done), immediate);
     state_->arm_watch();
     return {};
 }
 
-Result<ReceiveId> Connection::receive(std::byte* buffer, std::uint64_t length, ReceiveCallback done, bool want_immediate) {
-    if (state_->error) return std::unexpected(Error{ErrorCode::kClosed, "the connection has failed: " + state_->error->message});
+Result<ReceiveId> Connection::receive(std::byte* buffer, std::uint64_t length, ReceiveCallback done,
+                                      bool want_immediate) {
+    if (state_->error)
+        return std::unexpected(Error{ErrorCode::kClosed, "the connection has failed: " + state_->error->message});
     return state_->reader->receive(buffer, length, std::move(done), want_immediate);
 }
 
@@ -230,7 +243,9 @@ void Connection::open_slots(ReceiveId id, std::function<void(std::uint64_t, cons
 
 std::uint64_t Connection::writes_outstanding() const { return state_->writer->writes_outstanding(); }
 void Connection::abort(const Error& error) { state_->abort_and_tell(error); }
-void Connection::on_failure(std::function<void(const Error&)> callback) { state_->failure_callback = std::move(callback); }
+void Connection::on_failure(std::function<void(const Error&)> callback) {
+    state_->failure_callback = std::move(callback);
+}
 bool Connection::failed() const { return state_->error.has_value(); }
 Duration Connection::round_trip() const { return state_->round_trip.smoothed(); }
 ConnectionCounters Connection::counters() const { return state_->counters; }

@@ -11,7 +11,8 @@ bool packet_present(const sdr::MessageSlot& slot, std::uint32_t packets_per_chun
     return slot.chunk_packets(chunk) >> (packet - chunk * packets_per_chunk) & 1;
 }
 
-bool range_present(const sdr::MessageSlot& slot, std::uint32_t packets_per_chunk, std::uint32_t first, std::uint32_t end) {
+bool range_present(const sdr::MessageSlot& slot, std::uint32_t packets_per_chunk, std::uint32_t first,
+                   std::uint32_t end) {
     for (std::uint32_t packet = first; packet < end; ++packet)
         if (!packet_present(slot, packets_per_chunk, packet)) return false;
     return true;
@@ -19,11 +20,13 @@ bool range_present(const sdr::MessageSlot& slot, std::uint32_t packets_per_chunk
 
 }  // namespace
 
-Result<std::unique_ptr<Coding>> Coding::create(const Scheme& scheme, std::uint32_t payload_bytes, std::uint32_t packets_per_chunk) {
+Result<std::unique_ptr<Coding>> Coding::create(const Scheme& scheme, std::uint32_t payload_bytes,
+                                               std::uint32_t packets_per_chunk) {
     const auto kind = scheme.kind == Scheme::Kind::kErasureXor ? erasure::Kind::kXor : erasure::Kind::kReedSolomon;
     auto code = erasure::Code::create({kind, scheme.data_symbols, scheme.parity_symbols});
     if (!code) return propagate(code);
-    return std::unique_ptr<Coding>(new Coding(std::move(*code), scheme, payload_bytes, scheme.chunk_symbols ? packets_per_chunk : 1));
+    return std::unique_ptr<Coding>(
+        new Coding(std::move(*code), scheme, payload_bytes, scheme.chunk_symbols ? packets_per_chunk : 1));
 }
 
 CodeLayout Coding::layout(std::uint64_t length) const {
@@ -47,7 +50,8 @@ ParitySource::ParitySource(const Coding& coding, const std::byte* data, std::uin
       data_pointers_(layout_.k),
       parity_pointers_(layout_.m) {
     if (data_ != nullptr)
-        storage_ = std::make_unique_for_overwrite<std::byte[]>(std::size_t{layout_.parity_symbols()} * coding_.symbol_bytes());
+        storage_ =
+            std::make_unique_for_overwrite<std::byte[]>(std::size_t{layout_.parity_symbols()} * coding_.symbol_bytes());
 }
 
 void ParitySource::encode(std::uint32_t block) {
@@ -57,7 +61,8 @@ void ParitySource::encode(std::uint32_t block) {
     const std::uint32_t size = layout_.size_of(block);
     for (std::uint32_t i = 0; i < size; ++i)  // the code only reads data
         data_pointers_[i] = const_cast<std::byte*>(data_) + layout_.symbol_at(block, i) * bytes;
-    for (std::uint32_t row = 0; row < layout_.m; ++row) parity_pointers_[row] = storage_.get() + layout_.parity_at(block, row) * bytes;
+    for (std::uint32_t row = 0; row < layout_.m; ++row)
+        parity_pointers_[row] = storage_.get() + layout_.parity_at(block, row) * bytes;
     const std::uint32_t last = layout_.symbol_at(block, size - 1);
     const std::size_t last_bytes = last + 1 == layout_.symbols ? length_ - std::uint64_t{last} * bytes : bytes;
     const erasure::Block shape{bytes, last_bytes, std::span(data_pointers_).first(size), parity_pointers_};
@@ -79,7 +84,11 @@ void ParitySource::note_injected(std::uint32_t symbol, std::uint32_t count, Time
 // --- the receiver's end ---
 
 Repairer::Repairer(const Coding& coding, sdr::QueuePair& queue_pair)
-    : coding_(coding), queue_pair_(queue_pair), decoder_(coding.code()), data_pointers_(coding.code().k()), parity_pointers_(coding.code().m()) {
+    : coding_(coding),
+      queue_pair_(queue_pair),
+      decoder_(coding.code()),
+      data_pointers_(coding.code().k()),
+      parity_pointers_(coding.code().m()) {
     missing_.reserve(coding.code().k());
 }
 
@@ -122,7 +131,8 @@ std::uint64_t Repairer::repair(sdr::MessageSlot& data, const sdr::MessageSlot& p
     }
 }
 
-std::uint64_t Repairer::repair_block(sdr::MessageSlot& data, const sdr::MessageSlot& parity, std::byte* parity_buffer, std::uint32_t block) {
+std::uint64_t Repairer::repair_block(sdr::MessageSlot& data, const sdr::MessageSlot& parity, std::byte* parity_buffer,
+                                     std::uint32_t block) {
     const std::uint32_t per_chunk = queue_pair_.config().packets_per_chunk;
     const std::uint32_t per_symbol = layout_.packets_per_symbol;
     const std::uint32_t k = layout_.k;
@@ -135,18 +145,23 @@ std::uint64_t Repairer::repair_block(sdr::MessageSlot& data, const sdr::MessageS
         present.set(k + row);
         ++rows;
     }
-    if (rows == 0 || (coding_.code().parameters().kind == erasure::Kind::kReedSolomon && rows < missing_.size())) return 0;
+    if (rows == 0 || (coding_.code().parameters().kind == erasure::Kind::kReedSolomon && rows < missing_.size()))
+        return 0;
     const std::uint32_t size = layout_.size_of(block);
     const erasure::Pattern repairable = coding_.code().repairable(present, size);
     if (repairable.none()) return 0;
     if (data.buffer() != nullptr) {
         const std::size_t bytes = coding_.symbol_bytes();
-        for (std::uint32_t i = 0; i < size; ++i) data_pointers_[i] = data.buffer() + layout_.symbol_at(block, i) * bytes;
+        for (std::uint32_t i = 0; i < size; ++i)
+            data_pointers_[i] = data.buffer() + layout_.symbol_at(block, i) * bytes;
         for (std::uint32_t row = 0; row < layout_.m; ++row)
-            parity_pointers_[row] = present.test(k + row) ? parity_buffer + layout_.parity_at(block, row) * bytes : nullptr;
+            parity_pointers_[row] =
+                present.test(k + row) ? parity_buffer + layout_.parity_at(block, row) * bytes : nullptr;
         const std::uint32_t last = layout_.symbol_at(block, size - 1);
-        const std::size_t last_bytes = last + 1 == layout_.symbols ? data.length() - std::uint64_t{last} * bytes : bytes;
-        const auto decoded = decoder_.decode({bytes, last_bytes, std::span(data_pointers_).first(size), parity_pointers_}, present);
+        const std::size_t last_bytes =
+            last + 1 == layout_.symbols ? data.length() - std::uint64_t{last} * bytes : bytes;
+        const auto decoded =
+            decoder_.decode({bytes, last_bytes, std::span(data_pointers_).first(size), parity_pointers_}, present);
         if (!decoded || *decoded == 0) return 0;
     }
     std::uint64_t packets = 0;

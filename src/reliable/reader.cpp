@@ -18,13 +18,15 @@ constexpr std::uint32_t kTagParity = 2;
 Reader::Reader(Environment environment)
     : env_(std::move(environment)),
       encoder_(env_.queue_pair.max_datagram_bytes()),
-      ack_timer_(env_.loop.timers(), [](void* self) { static_cast<Reader*>(self)->send_ack(); }, this),
-      final_timer_(env_.loop.timers(),
-                   [](void* self) {
-                       static_cast<Reader*>(self)->send_ack();
-                       static_cast<Reader*>(self)->schedule_final_acks();
-                   },
-                   this) {
+      ack_timer_(
+          env_.loop.timers(), [](void* self) { static_cast<Reader*>(self)->send_ack(); }, this),
+      final_timer_(
+          env_.loop.timers(),
+          [](void* self) {
+              static_cast<Reader*>(self)->send_ack();
+              static_cast<Reader*>(self)->schedule_final_acks();
+          },
+          this) {
     if (env_.coding != nullptr) repairer_ = std::make_unique<Repairer>(*env_.coding, env_.queue_pair);
 }
 
@@ -55,10 +57,12 @@ void Reader::post_messages() {
             if (messages_.size() >= kMaxCompletedAhead) return;
             const std::uint64_t length = std::min(most, operation->length - operation->posted);
             const bool last = operation->posted + length == operation->length;
-            auto slot = env_.queue_pair.post_receive(operation->buffer == nullptr ? nullptr : operation->buffer + operation->posted, length,
-                                                     last ? kTagLastOfBuffer : kTagMore, options);
+            auto slot = env_.queue_pair.post_receive(
+                operation->buffer == nullptr ? nullptr : operation->buffer + operation->posted, length,
+                last ? kTagLastOfBuffer : kTagMore, options);
             if (!slot) {
-                if (slot.error().code != ErrorCode::kRetry && slot.error().code != ErrorCode::kClosed) env_.abort(slot.error());
+                if (slot.error().code != ErrorCode::kRetry && slot.error().code != ErrorCode::kClosed)
+                    env_.abort(slot.error());
                 return;
             }
             Message message;
@@ -104,7 +108,9 @@ bool Reader::post_parity() {
 void Reader::repair(std::uint64_t data_sequence) {
     Message* data = find(data_sequence);
     Message* parity = find(data_sequence + 1);
-    if (data == nullptr || parity == nullptr || data->slot == nullptr || parity->slot == nullptr || data->slot->complete()) return;
+    if (data == nullptr || parity == nullptr || data->slot == nullptr || parity->slot == nullptr ||
+        data->slot->complete())
+        return;
     repairer_->repair(*data->slot, *parity->slot, parity->parity_buffer.get(), data->posted_length);
 }
 
@@ -114,18 +120,21 @@ Reader::Message* Reader::find(std::uint64_t sequence) {
 }
 
 bool Reader::partly_received() const {
-    return std::any_of(messages_.begin(), messages_.end(), [](const Message& m) { return m.slot != nullptr && m.started; });
+    return std::any_of(messages_.begin(), messages_.end(),
+                       [](const Message& m) { return m.slot != nullptr && m.started; });
 }
 
 void Reader::open_slots(ReceiveId id, const std::function<void(std::uint64_t, const sdr::MessageSlot&)>& visit) const {
     for (const Message& message : messages_)
-        if (message.slot != nullptr && !message.is_parity && message.operation->id == id) visit(message.offset, *message.slot);
+        if (message.slot != nullptr && !message.is_parity && message.operation->id == id)
+            visit(message.offset, *message.slot);
 }
 
 bool Reader::arrived(const Message& message) const {
     const sdr::MessageSlot& slot = *message.slot;
     if (!slot.complete()) return false;
-    // A message without packets has arrived when its announcement has. And the immediate may come behind the last packet.
+    // A message without packets has arrived when its announcement has. And the immediate may come behind the last
+    // packet.
     std::uint32_t value = 0;
     const bool need_immediate = slot.length() == 0 || (message.first && message.operation->want_immediate);
     return !need_immediate || slot.immediate(&value);
@@ -175,7 +184,8 @@ void Reader::complete(std::uint64_t sequence, bool early) {
     operation->received += message.slot->length();
     operation->early = operation->early || early;
     close(message);
-    if (Message* parity = find(sequence + 1); env_.coding != nullptr && parity != nullptr && parity->slot != nullptr) close(*parity);
+    if (Message* parity = find(sequence + 1); env_.coding != nullptr && parity != nullptr && parity->slot != nullptr)
+        close(*parity);
     --operation->messages_open;
     retire();
     if (operation->all_posted && operation->messages_open == 0) {
@@ -190,7 +200,8 @@ void Reader::complete(std::uint64_t sequence, bool early) {
             }
     }
     post_messages();
-    // Several messages may complete in one batch: one ack at its end tells of all. The timer fires before anything else can arrive.
+    // Several messages may complete in one batch: one ack at its end tells of all. The timer fires before anything else
+    // can arrive.
     ack_timer_.arm(env_.loop.now());
     final_acks_sent_ = 0;
     final_timer_.disarm();
@@ -201,10 +212,12 @@ Status Reader::finish_early(ReceiveId id) {
     for (auto& operation : operations_) {
         if (operation->id != id) continue;
         if (!operation->all_posted)
-            return farhaul::fail(ErrorCode::kRetry, "receive {} is not yet open in full: its later messages have no slot", id);
+            return farhaul::fail(ErrorCode::kRetry,
+                                 "receive {} is not yet open in full: its later messages have no slot", id);
         std::vector<std::uint64_t> sequences;
         for (std::size_t i = 0; i < messages_.size(); ++i)
-            if (messages_[i].slot != nullptr && !messages_[i].is_parity && messages_[i].operation == operation.get()) sequences.push_back(first_sequence_ + i);
+            if (messages_[i].slot != nullptr && !messages_[i].is_parity && messages_[i].operation == operation.get())
+                sequences.push_back(first_sequence_ + i);
         for (std::uint64_t sequence : sequences) complete(sequence, true);
         return {};
     }
@@ -228,7 +241,8 @@ void Reader::fail(const Error& error) {
 
 Duration Reader::ack_interval() const {
     const Duration rtt = env_.round_trip.smoothed();
-    const bool coarse = env_.config.scheme.kind == Scheme::Kind::kGoBackN || env_.config.scheme.kind == Scheme::Kind::kSelectiveRepeat;
+    const bool coarse =
+        env_.config.scheme.kind == Scheme::Kind::kGoBackN || env_.config.scheme.kind == Scheme::Kind::kSelectiveRepeat;
     const Duration interval = coarse ? rtt / 16 : rtt / 64;
     return std::clamp(interval, Duration::from_microseconds(50), Duration::from_milliseconds(50));
 }
@@ -244,8 +258,10 @@ void Reader::schedule_final_acks() {
 void Reader::on_probe(std::uint32_t id) {
     if (static_cast<std::int32_t>(id - latest_probe_) > 0 || latest_probe_ == 0) latest_probe_ = id;
     const TimePoint now = env_.loop.now();
-    if (acked_once_ && now - last_ack_at_ < kMinAckSpacing) ack_timer_.arm_no_later_than(last_ack_at_ + kMinAckSpacing);
-    else send_ack();
+    if (acked_once_ && now - last_ack_at_ < kMinAckSpacing)
+        ack_timer_.arm_no_later_than(last_ack_at_ + kMinAckSpacing);
+    else
+        send_ack();
 }
 
 void Reader::next_datagram() {
@@ -263,8 +279,8 @@ void Reader::send_ack() {
     for (std::size_t i = 0; i < messages_.size(); ++i)
         if (messages_[i].slot == nullptr) completed_ahead_[i / 64] |= 1ull << (i % 64);
     encoder_.begin(event_, latest_probe_, first_sequence_, completed_ahead_);
-    // Messages that have not begun need no section but the first of them, lest the loss of a whole message pass unnoticed. What is behind it
-    // is reported when it has begun itself or becomes the first.
+    // Messages that have not begun need no section but the first of them, lest the loss of a whole message pass
+    // unnoticed. What is behind it is reported when it has begun itself or becomes the first.
     bool first_unstarted = true;
     for (std::size_t i = 0; i < messages_.size(); ++i) {
         Message& message = messages_[i];
@@ -307,7 +323,8 @@ void Reader::encode_message(std::uint64_t sequence, Message& message) {
             encoder_.add_missing(run);
         }
     };
-    for (std::uint32_t chunk = slot.next_incomplete_chunk(0); chunk < slot.chunks(); chunk = slot.next_incomplete_chunk(chunk + 1)) {
+    for (std::uint32_t chunk = slot.next_incomplete_chunk(0); chunk < slot.chunks();
+         chunk = slot.next_incomplete_chunk(chunk + 1)) {
         const std::uint32_t base = chunk * per_chunk;
         if (base >= slot.packet_horizon()) {
             // Nothing came from here on: one run to the end.

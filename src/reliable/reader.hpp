@@ -1,14 +1,17 @@
 // The receiving half of a reliable connection.
 //
-// Posted buffers are cut into messages (at max_message_bytes) and opened in order as the queue pair has slots. The reader polls the bitmap of
-// a message whenever packets came in, and tells the writer by acks (ack.hpp):
-//   - when a message is complete: at once, and again after 1/256, 1/64, 1/16 and 1/4 round trip, so that the loss of an ack costs the
-//     writer a small part of a round trip and not a timeout. Every ack carries the state of all messages, so repeats merge: under
-//     steady traffic there is one ack per batch of arrivals and no repeat.
-//   - while a message is incomplete and packets arrive: every ack interval (1/64 round trip with `sr-nack`, 1/16 otherwise), with
+// Posted buffers are cut into messages (at max_message_bytes) and opened in order as the queue pair has slots. The
+// reader polls the bitmap of a message whenever packets came in, and tells the writer by acks (ack.hpp):
+//   - when a message is complete: at once, and again after 1/256, 1/64, 1/16 and 1/4 round trip, so that the loss of an
+//   ack costs the
+//     writer a small part of a round trip and not a timeout. Every ack carries the state of all messages, so repeats
+//     merge: under steady traffic there is one ack per batch of arrivals and no repeat.
+//   - while a message is incomplete and packets arrive: every ack interval (1/64 round trip with `sr-nack`, 1/16
+//   otherwise), with
 //     what is missing.
 //   - when a probe comes: at once (not more often than every 20 us).
-//   - coded schemes: as with `sr-nack`. Behind every data message a parity message is opened, on memory of our own; whenever either of the
+//   - coded schemes: as with `sr-nack`. Behind every data message a parity message is opened, on memory of our own;
+//   whenever either of the
 //     two took packets, what has enough parity is rebuilt in place. Both are complete when the data is.
 //   - `gbn`: once per gap, a request to go back.
 // When nothing arrives the reader is silent: asking again is the writer's task, who knows what it has sent.
@@ -31,7 +34,7 @@
 namespace farhaul::reliable {
 
 class Reader {
-   public:
+ public:
     struct Environment {
         Loop& loop;
         sdr::QueuePair& queue_pair;
@@ -56,12 +59,12 @@ class Reader {
     void on_progress(sdr::MessageSlot& slot);
     void on_probe(std::uint32_t id);
 
-   private:
+ private:
     struct Operation {
         ReceiveId id;
         std::byte* buffer;
         std::uint64_t length;
-        std::uint64_t posted = 0;     ///< bytes for which messages are open or done
+        std::uint64_t posted = 0;  ///< bytes for which messages are open or done
         bool all_posted = false;
         bool want_immediate = false;
         bool early = false;
@@ -73,10 +76,10 @@ class Reader {
     struct Message {
         sdr::MessageSlot* slot = nullptr;  ///< null when complete
         Operation* operation = nullptr;
-        std::uint64_t offset = 0;          ///< in the operation's buffer
+        std::uint64_t offset = 0;  ///< in the operation's buffer
         bool first = false;
-        bool dirty = false;                ///< something arrived since the last ack
-        bool started = false;              ///< something arrived at all
+        bool dirty = false;    ///< something arrived since the last ack
+        bool started = false;  ///< something arrived at all
         std::uint32_t asked_to_go_back_at = ~0u;
         std::uint64_t swallowed = 0;
         bool is_parity = false;  ///< the second of a pair: no acks, complete when its data message is
@@ -100,7 +103,7 @@ class Reader {
 
     Environment env_;
     std::deque<std::unique_ptr<Operation>> operations_;
-    std::deque<Message> messages_;  // message first_sequence_ + i
+    std::deque<Message> messages_;      // message first_sequence_ + i
     std::uint64_t first_sequence_ = 0;  // every message below is complete
     ReceiveId next_id_ = 1;
     std::vector<std::uint64_t> completed_ahead_;

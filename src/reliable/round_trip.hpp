@@ -8,7 +8,7 @@
 namespace farhaul::reliable {
 
 class RoundTrip {
-   public:
+ public:
     /// `fixed`: samples are ignored, `initial` holds throughout.
     RoundTrip(Duration initial, bool fixed) : smoothed_(initial), least_(initial), fixed_(fixed) {}
 
@@ -35,7 +35,7 @@ class RoundTrip {
         return std::max({smoothed_.scaled(round_trips), smoothed_ + variation_ * 4, at_least});
     }
 
-   private:
+ private:
     Duration smoothed_, least_, variation_;
     bool fixed_ = false;
     bool measured_ = false;

@@ -9,8 +9,11 @@ namespace farhaul::reliable {
 namespace {
 
 constexpr std::pair<Scheme::Kind, std::string_view> kNames[] = {
-    {Scheme::Kind::kGoBackN, "gbn"},          {Scheme::Kind::kSelectiveRepeat, "sr"}, {Scheme::Kind::kSelectiveRepeatNack, "sr-nack"},
-    {Scheme::Kind::kErasure, "ec"},           {Scheme::Kind::kErasureXor, "ec-xor"},
+    {Scheme::Kind::kGoBackN, "gbn"},
+    {Scheme::Kind::kSelectiveRepeat, "sr"},
+    {Scheme::Kind::kSelectiveRepeatNack, "sr-nack"},
+    {Scheme::Kind::kErasure, "ec"},
+    {Scheme::Kind::kErasureXor, "ec-xor"},
 };
 
 bool read_number(std::string_view& text, unsigned& value) {
@@ -39,8 +42,10 @@ Result<Scheme> parse_scheme(std::string_view text) {
             rest.remove_prefix(1);
             if (!read_number(rest, m)) break;
         }
-        if (rest == "/chunk") scheme.chunk_symbols = true;
-        else if (!rest.empty()) break;
+        if (rest == "/chunk")
+            scheme.chunk_symbols = true;
+        else if (!rest.empty())
+            break;
         const auto code = kind == Scheme::Kind::kErasure ? erasure::Kind::kReedSolomon : erasure::Kind::kXor;
         if (auto valid = erasure::validate({code, k, m}); !valid)
             return fail(ErrorCode::kInvalidArgument, "scheme '{}': {}", text, valid.error().message);
@@ -56,21 +61,25 @@ std::string to_string(const Scheme& scheme) {
     for (const auto& [kind, name] : kNames)
         if (kind == scheme.kind) text = name;
     if (scheme.coded())
-        text += fmt::format(":{},{}{}", scheme.data_symbols, scheme.parity_symbols, scheme.chunk_symbols ? "/chunk" : "");
+        text +=
+            fmt::format(":{},{}{}", scheme.data_symbols, scheme.parity_symbols, scheme.chunk_symbols ? "/chunk" : "");
     return text;
 }
 
 std::uint32_t encode_scheme(const Scheme& scheme) {
     return static_cast<std::uint32_t>(scheme.kind) | static_cast<std::uint32_t>(scheme.data_symbols) << 8 |
-           static_cast<std::uint32_t>(scheme.parity_symbols) << 16 | static_cast<std::uint32_t>(scheme.chunk_symbols) << 24;
+           static_cast<std::uint32_t>(scheme.parity_symbols) << 16 |
+           static_cast<std::uint32_t>(scheme.chunk_symbols) << 24;
 }
 
 Result<Scheme> decode_scheme(std::uint32_t number) {
-    const Scheme scheme{static_cast<Scheme::Kind>(number & 0xff), static_cast<std::uint8_t>(number >> 8), static_cast<std::uint8_t>(number >> 16),
-                        (number >> 24 & 1) != 0};
+    const Scheme scheme{static_cast<Scheme::Kind>(number & 0xff), static_cast<std::uint8_t>(number >> 8),
+                        static_cast<std::uint8_t>(number >> 16), (number >> 24 & 1) != 0};
     // What its name does not give back is none of ours.
-    if (auto known = parse_scheme(to_string(scheme)); known && *known == scheme && encode_scheme(scheme) == number) return scheme;
-    return fail(ErrorCode::kProtocol, "the peer asks for reliability scheme {:#x}, which this version does not know (it has {})", number,
+    if (auto known = parse_scheme(to_string(scheme)); known && *known == scheme && encode_scheme(scheme) == number)
+        return scheme;
+    return fail(ErrorCode::kProtocol,
+                "the peer asks for reliability scheme {:#x}, which this version does not know (it has {})", number,
                 scheme_names());
 }
 

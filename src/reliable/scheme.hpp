@@ -12,11 +12,14 @@ namespace farhaul::reliable {
 /// One scheme with its parameters. Both ends of a connection must use the same.
 struct Scheme {
     enum class Kind : std::uint8_t {
-        kGoBackN,              ///< `gbn`: what commodity NICs do: the receiver takes packets in order only, a gap resends everything behind it
-        kSelectiveRepeat,      ///< `sr`: each packet has a timeout RTO; what is not acknowledged by then is sent again
-        kSelectiveRepeatNack,  ///< `sr-nack`: the receiver reports what is missing; the sender repairs about one round trip after the loss
-        kErasure,              ///< `ec:K,M`: Reed-Solomon: any M losses of K+M symbols are repaired without asking; then as `sr-nack`
-        kErasureXor,           ///< `ec-xor:K,M`: parity i repairs one loss among the data symbols j with j mod M = i
+        kGoBackN,          ///< `gbn`: what commodity NICs do: the receiver takes packets in order only, a gap resends
+                           ///< everything behind it
+        kSelectiveRepeat,  ///< `sr`: each packet has a timeout RTO; what is not acknowledged by then is sent again
+        kSelectiveRepeatNack,  ///< `sr-nack`: the receiver reports what is missing; the sender repairs about one round
+                               ///< trip after the loss
+        kErasure,     ///< `ec:K,M`: Reed-Solomon: any M losses of K+M symbols are repaired without asking; then as
+                      ///< `sr-nack`
+        kErasureXor,  ///< `ec-xor:K,M`: parity i repairs one loss among the data symbols j with j mod M = i
     };
     Kind kind = Kind::kSelectiveRepeatNack;
     std::uint8_t data_symbols = 0;    ///< K, of coded schemes
@@ -32,7 +35,8 @@ inline constexpr Scheme Scheme::kGoBackN{Scheme::Kind::kGoBackN, 0, 0, false};
 inline constexpr Scheme Scheme::kSelectiveRepeat{Scheme::Kind::kSelectiveRepeat, 0, 0, false};
 inline constexpr Scheme Scheme::kSelectiveRepeatNack{Scheme::Kind::kSelectiveRepeatNack, 0, 0, false};
 
-/// Parses what to_string() writes. Errors: kInvalidArgument naming the schemes there are, or what is wrong with the code's parameters.
+/// Parses what to_string() writes. Errors: kInvalidArgument naming the schemes there are, or what is wrong with the
+/// code's parameters.
 Result<Scheme> parse_scheme(std::string_view text);
 std::string to_string(const Scheme& scheme);
 /// A scheme as a number, for handshakes: kind | K << 8 | M << 16 | chunk_symbols << 24.

@@ -7,7 +7,8 @@
 namespace farhaul::reliable {
 namespace {
 
-// Packets handed to the queue pair at a time: enough for one segmentation-offload burst, few enough that a repair is not held up.
+// Packets handed to the queue pair at a time: enough for one segmentation-offload burst, few enough that a repair is
+// not held up.
 constexpr std::uint32_t kRunPackets = 64;
 constexpr std::size_t kMaxSpareMessages = 16;
 constexpr std::uint32_t kMaxBackoff = 6;
@@ -29,8 +30,10 @@ std::uint64_t word_mask(std::uint32_t word, std::uint32_t first, std::uint32_t e
 
 Writer::Writer(Environment environment)
     : env_(std::move(environment)),
-      rto_timer_(env_.loop.timers(), [](void* self) { static_cast<Writer*>(self)->on_rto_timer(); }, this),
-      probe_timer_(env_.loop.timers(), [](void* self) { static_cast<Writer*>(self)->on_probe_timer(); }, this),
+      rto_timer_(
+          env_.loop.timers(), [](void* self) { static_cast<Writer*>(self)->on_rto_timer(); }, this),
+      probe_timer_(
+          env_.loop.timers(), [](void* self) { static_cast<Writer*>(self)->on_probe_timer(); }, this),
       reorder_window_(std::max(env_.round_trip.smoothed() / 16, env_.config.granularity / 4)),
       last_ack_at_(env_.loop.now()) {}
 
@@ -39,7 +42,8 @@ Writer::~Writer() {
         if (message && message->send != nullptr) env_.queue_pair.release_send(*message->send);
 }
 
-void Writer::write(const std::byte* data, std::uint64_t length, WriteCallback done, std::optional<std::uint32_t> immediate) {
+void Writer::write(const std::byte* data, std::uint64_t length, WriteCallback done,
+                   std::optional<std::uint32_t> immediate) {
     auto operation = std::make_unique<Operation>();
     operation->data = data;
     operation->length = length;
@@ -88,7 +92,8 @@ Duration Writer::rto() const {
 Duration Writer::probe_interval() const {
     const Duration interval =
         std::clamp(env_.round_trip.smoothed() / 8, env_.config.granularity / 2, Duration::from_milliseconds(250));
-    // Many probes unanswered: the round trip is far longer than we think, or the path is dead. Either way, ask less often.
+    // Many probes unanswered: the round trip is far longer than we think, or the path is dead. Either way, ask less
+    // often.
     const std::uint32_t unanswered = std::min((last_probe_ - latest_probe_answered_) / 16, kMaxBackoff);
     return std::min(interval * (1ll << std::max(backoff_, unanswered)), Duration::from_milliseconds(1000));
 }
@@ -135,7 +140,8 @@ bool Writer::start_parity_message() {
     message->send = *send;
     message->operation = nullptr;
     message->data = nullptr;
-    message->length = message->packets = message->next_new = message->high_water = message->acked_count = message->cumulative = 0;
+    message->length = message->packets = message->next_new = message->high_water = message->acked_count =
+        message->cumulative = 0;
     message->is_parity = true;
     message->data_message = parity_owner_ != nullptr && parity_owner_->parity ? parity_owner_ : nullptr;
     message->parity.reset();
@@ -154,7 +160,8 @@ bool Writer::window_full() const {
 }
 
 bool Writer::has_new_packets(const Message& message) const {
-    return message.next_new < message.packets || (message.parity && message.parity->next < message.parity->layout().parity_symbols());
+    return message.next_new < message.packets ||
+           (message.parity && message.parity->next < message.parity->layout().parity_symbols());
 }
 
 bool Writer::queue_parity(Message& message, std::uint32_t end) {
@@ -163,7 +170,8 @@ bool Writer::queue_parity(Message& message, std::uint32_t end) {
     const CodeLayout& layout = parity.layout();
     const std::uint32_t count = std::min(end - parity.next, std::max(1u, kRunPackets / layout.packets_per_symbol));
     const std::uint64_t bytes = std::uint64_t{layout.packets_per_symbol} * payload_bytes();
-    auto queued = env_.queue_pair.continue_send(*parity.send, parity.next * bytes, parity.parity(parity.next, count), count * bytes);
+    auto queued = env_.queue_pair.continue_send(*parity.send, parity.next * bytes, parity.parity(parity.next, count),
+                                                count * bytes);
     if (!queued) {
         env_.abort(queued.error());
         return false;
@@ -183,7 +191,8 @@ bool Writer::start_next_message() {
     const std::uint64_t length = std::min(left, capacity);
     if (length < left && last_of_buffer) {
         env_.abort({ErrorCode::kInvalidArgument,
-                    fmt::format("a Write of {} bytes is longer than the buffer that the peer posted for it", operation.length)});
+                    fmt::format("a Write of {} bytes is longer than the buffer that the peer posted for it",
+                                operation.length)});
         return false;
     }
     sdr::StartSend start;
@@ -212,7 +221,8 @@ bool Writer::start_next_message() {
     message->data_message = nullptr;
     message->parity.reset();
     if (env_.coding != nullptr) {
-        if (length == capacity && length > 0) message->parity = std::make_unique<ParitySource>(*env_.coding, message->data, length);
+        if (length == capacity && length > 0)
+            message->parity = std::make_unique<ParitySource>(*env_.coding, message->data, length);
         parity_due_ = true;
         parity_owner_ = message.get();
     }
@@ -242,8 +252,10 @@ bool Writer::start_next_message() {
 
 Status Writer::queue_run(Message& message, PacketRun run, bool urgent) {
     const std::uint64_t offset = static_cast<std::uint64_t>(run.first) * payload_bytes();
-    const std::uint64_t length = std::min<std::uint64_t>(static_cast<std::uint64_t>(run.count) * payload_bytes(), message.length - offset);
-    return env_.queue_pair.continue_send(*message.send, offset, message.data == nullptr ? nullptr : message.data + offset, length, urgent);
+    const std::uint64_t length =
+        std::min<std::uint64_t>(static_cast<std::uint64_t>(run.count) * payload_bytes(), message.length - offset);
+    return env_.queue_pair.continue_send(*message.send, offset,
+                                         message.data == nullptr ? nullptr : message.data + offset, length, urgent);
 }
 
 bool Writer::queue_new_packets(Message& message) {
@@ -251,7 +263,8 @@ bool Writer::queue_new_packets(Message& message) {
     if (message.parity) {
         const CodeLayout& layout = message.parity->layout();
         const std::uint32_t block_packets = layout.k * layout.packets_per_symbol;
-        const std::uint32_t blocks_sent = message.next_new == message.packets ? layout.blocks() : message.next_new / block_packets;
+        const std::uint32_t blocks_sent =
+            message.next_new == message.packets ? layout.blocks() : message.next_new / block_packets;
         if (message.parity->next < blocks_sent * layout.m) return queue_parity(message, blocks_sent * layout.m);
         run.count = std::min(run.count, (blocks_sent + 1) * block_packets - message.next_new);
     }
@@ -261,7 +274,8 @@ bool Writer::queue_new_packets(Message& message) {
     env_.counters.packets_resent += again;
     env_.counters.packets_first += run.count - again;
     unacknowledged_packets_ += run.count - again;
-    // A resent range is urgent only so that it is allowed after end_send(); nothing else of this message is queued then.
+    // A resent range is urgent only so that it is allowed after end_send(); nothing else of this message is queued
+    // then.
     auto queued = queue_run(message, run, message.ended);
     if (queued && message.next_new == message.packets && !message.ended) {
         message.ended = true;
@@ -302,7 +316,8 @@ void Writer::on_injected(sdr::SendHandle& send, std::uint64_t offset, std::uint6
         if (message->data_message != nullptr) {
             ParitySource& parity = *message->data_message->parity;
             const std::uint64_t bytes = std::uint64_t{parity.layout().packets_per_symbol} * payload_bytes();
-            parity.note_injected(static_cast<std::uint32_t>(offset / bytes), static_cast<std::uint32_t>(length / bytes), now);
+            parity.note_injected(static_cast<std::uint32_t>(offset / bytes), static_cast<std::uint32_t>(length / bytes),
+                                 now);
         }
         pause_probes_ = 0;
         probe_timer_.arm(now + reorder_window_ + Duration::from_microseconds(1));
@@ -318,8 +333,8 @@ void Writer::on_injected(sdr::SendHandle& send, std::uint64_t offset, std::uint6
         }
         message->injected_at[i] = now;
     }
-    // A probe once injection has paused for the reordering window: its answer is evidence about everything before the pause. While injection
-    // goes on acks carry the evidence, and a probe is due only to measure the round trip.
+    // A probe once injection has paused for the reordering window: its answer is evidence about everything before the
+    // pause. While injection goes on acks carry the evidence, and a probe is due only to measure the round trip.
     pause_probes_ = 0;
     probe_timer_.arm(now + reorder_window_ + Duration::from_microseconds(1));
     if (now - last_probe_at_ > std::max(env_.round_trip.smoothed() / 2, probe_interval())) send_probe();
@@ -351,7 +366,8 @@ bool Writer::on_ack(const Ack& ack) {
             env_.round_trip.add_sample(now - sent);
         }
     }
-    // Of two snapshots only the later one may say what is missing: an overtaken one knows nothing of what arrived since.
+    // Of two snapshots only the later one may say what is missing: an overtaken one knows nothing of what arrived
+    // since.
     const bool current = !any_ack_ || static_cast<std::int32_t>(ack.event - latest_event_) >= 0;
     if (current) latest_event_ = ack.event;
     any_ack_ = true;
@@ -360,7 +376,8 @@ bool Writer::on_ack(const Ack& ack) {
         // Complete already, or open at the receiver and not started here yet.
         Message* message = find(section.sequence);
         if (message == nullptr) continue;
-        // The receiver may not know yet that the message is shorter than its buffer: what it says beyond the end is ignored.
+        // The receiver may not know yet that the message is shorter than its buffer: what it says beyond the end is
+        // ignored.
         std::uint32_t position = section.first;
         for (const PacketRun& run : ack.missing_of(section)) {
             mark_arrived(*message, position, std::min(run.first, message->packets));
@@ -386,12 +403,15 @@ bool Writer::on_ack(const Ack& ack) {
             }
 
     while (first_sequence_ < ack.completed_below && !messages_.empty()) {
-        if (messages_.front()) complete_message(first_sequence_);
-        else retire_messages();
+        if (messages_.front())
+            complete_message(first_sequence_);
+        else
+            retire_messages();
     }
     for (std::size_t word = 0; word < ack.completed_ahead.size(); ++word)
         for (std::uint64_t bits = ack.completed_ahead[word]; bits != 0; bits &= bits - 1) {
-            const std::uint64_t sequence = ack.completed_below + word * 64 + static_cast<unsigned>(std::countr_zero(bits));
+            const std::uint64_t sequence =
+                ack.completed_below + word * 64 + static_cast<unsigned>(std::countr_zero(bits));
             if (sequence >= known_end) return false;
             if (find(sequence) != nullptr) complete_message(sequence);
         }
@@ -425,7 +445,8 @@ void Writer::consider_arrival(Message& message, std::uint32_t packet) {
         evidence_ = std::max(evidence_, at);
     } else {
         ++env_.counters.packets_spurious;
-        reorder_window_ = std::min(std::max(reorder_window_, (now - at) / 8) * 2, std::max(env_.round_trip.smoothed(), env_.config.granularity));
+        reorder_window_ = std::min(std::max(reorder_window_, (now - at) / 8) * 2,
+                                   std::max(env_.round_trip.smoothed(), env_.config.granularity));
     }
 }
 
@@ -436,7 +457,8 @@ void Writer::consider_missing(Message& message, std::uint64_t sequence, PacketRu
     std::uint32_t i = run.first;
     for (; i < end; ++i) {
         const TimePoint at = message.injected_at[i];
-        if (at > latest && !test(message.resent, i) && !test(message.acked, i)) break;  // first copies behind it are younger still
+        if (at > latest && !test(message.resent, i) && !test(message.acked, i))
+            break;  // first copies behind it are younger still
         bool lost = at <= latest && !test(message.acked, i) && !test(message.queued, i);
         if (lost && message.parity && !test(message.resent, i)) {
             const CodeLayout& layout = message.parity->layout();
@@ -483,9 +505,11 @@ void Writer::complete_message(std::uint64_t sequence) {
         }
     }
     slot->parity.reset();
-    unacknowledged_packets_ -= std::min<std::uint64_t>(slot->high_water - std::min(slot->acked_count, slot->high_water), unacknowledged_packets_);
+    unacknowledged_packets_ -= std::min<std::uint64_t>(slot->high_water - std::min(slot->acked_count, slot->high_water),
+                                                       unacknowledged_packets_);
     env_.counters.bytes_acknowledged += slot->length;
-    // With a schedule of its own the peer may say "complete" although packets of ours are still queued: it finished early, or had copies.
+    // With a schedule of its own the peer may say "complete" although packets of ours are still queued: it finished
+    // early, or had copies.
     if (slot->send != nullptr) env_.queue_pair.release_send(*slot->send);
     if (spare_messages_.size() < kMaxSpareMessages) spare_messages_.push_back(std::move(slot));
     slot.reset();
@@ -525,8 +549,10 @@ void Writer::retire_messages() {
 
 void Writer::arm_rto_timer() {
     while (!log_.empty() && find(log_.front().sequence) == nullptr) log_.pop_front();
-    if (log_.empty()) rto_timer_.disarm();
-    else rto_timer_.arm(log_.front().at + rto());
+    if (log_.empty())
+        rto_timer_.disarm();
+    else
+        rto_timer_.arm(log_.front().at + rto());
 }
 
 void Writer::on_rto_timer() {
@@ -554,7 +580,8 @@ void Writer::on_rto_timer() {
 
 void Writer::on_go_back_timeout() {
     for (std::uint64_t sequence = first_sequence_; sequence < first_sequence_ + messages_.size(); ++sequence)
-        if (Message* message = find(sequence); message != nullptr && message->packets > 0 && message->high_water > message->cumulative) {
+        if (Message* message = find(sequence);
+            message != nullptr && message->packets > 0 && message->high_water > message->cumulative) {
             ++env_.counters.timeouts;
             go_back(*message, message->cumulative);
             break;

@@ -1,29 +1,35 @@
 // The sending half of a reliable connection.
 //
-// A Write is cut into messages; a message into packets. A message starts when the peer's clear-to-send for it is there. Packets go to the
-// queue pair a few dozen at a time, just before the wire can take them, so that a repair never waits behind new data: repairs are queued
-// as urgent.
+// A Write is cut into messages; a message into packets. A message starts when the peer's clear-to-send for it is there.
+// Packets go to the queue pair a few dozen at a time, just before the wire can take them, so that a repair never waits
+// behind new data: repairs are queued as urgent.
 //
-// What is known of a packet: its latest injection time, whether it was ever resent, whether it is acknowledged. Acks (ack.hpp) name what
-// the receiver lacks.
+// What is known of a packet: its latest injection time, whether it was ever resent, whether it is acknowledged. Acks
+// (ack.hpp) name what the receiver lacks.
 //
-// `sr`: each packet has a timeout, rto = max(rto_rtts * srtt, srtt + 4 rttvar, min_rto), from its latest injection. Injections are kept in
+// `sr`: each packet has a timeout, rto = max(rto_rtts * srtt, srtt + 4 rttvar, min_rto), from its latest injection.
+// Injections are kept in
 //   a log in order of time, so one timer at the head of the log serves all. Missing lists are not used.
 //
-// `sr-nack`: a packet is lost when an ack lists it as missing and the receiver's snapshot was taken after a packet or probe had arrived that was injected at
-//   least the reordering window later (the argument of RACK, RFC 8985, with the receiver's word instead of the absence of an ack). This
-//   needs no assumption on the path's delay, finds lost retransmissions too, and costs one round trip + window + ack interval. The window
-//   starts at 1/16 round trip and doubles, up to one round trip, when a resent packet is acknowledged sooner than the copy could have
-//   arrived. What nothing follows (the tail of the last message) is covered by probes, sent whenever injection pauses: after
-//   the window, then at growing intervals of 1/32 .. 1/8 round trip while something is unacknowledged. The timeout of `sr` remains as last resort.
+// `sr-nack`: a packet is lost when an ack lists it as missing and the receiver's snapshot was taken after a packet or
+// probe had arrived that was injected at
+//   least the reordering window later (the argument of RACK, RFC 8985, with the receiver's word instead of the absence
+//   of an ack). This needs no assumption on the path's delay, finds lost retransmissions too, and costs one round trip
+//   + window + ack interval. The window starts at 1/16 round trip and doubles, up to one round trip, when a resent
+//   packet is acknowledged sooner than the copy could have arrived. What nothing follows (the tail of the last message)
+//   is covered by probes, sent whenever injection pauses: after the window, then at growing intervals of 1/32 .. 1/8
+//   round trip while something is unacknowledged. The timeout of `sr` remains as last resort.
 //
-// `gbn`: the receiver takes packets in order only and asks once per gap to go back; the sender then resends everything from there. A lost
+// `gbn`: the receiver takes packets in order only and asks once per gap to go back; the sender then resends everything
+// from there. A lost
 //   request or a lost first packet of the resent part is found by the timeout only, as in NICs.
 //
-// `ec:K,M`, `ec-xor:K,M`: messages come in pairs, data and parity (code_layout.hpp). Behind each block's data goes its parity, as published. A
-//   packet counts as lost only when the receiver's snapshot was taken a reordering window after the block's parity had passed: then parity was
-//   too little, and the rest goes as with `sr-nack`. A message that does not fill its buffer is sent without parity: the receiver could not
-//   know the blocks before the length is announced. There is no timeout: probes find every loss.
+// `ec:K,M`, `ec-xor:K,M`: messages come in pairs, data and parity (code_layout.hpp). Behind each block's data goes its
+// parity, as published. A
+//   packet counts as lost only when the receiver's snapshot was taken a reordering window after the block's parity had
+//   passed: then parity was too little, and the rest goes as with `sr-nack`. A message that does not fill its buffer is
+//   sent without parity: the receiver could not know the blocks before the length is announced. There is no timeout:
+//   probes find every loss.
 //
 // A Write is done when every message of it is acknowledged as complete.
 #pragma once
@@ -45,7 +51,7 @@
 namespace farhaul::reliable {
 
 class Writer {
-   public:
+ public:
     struct Environment {
         Loop& loop;
         sdr::QueuePair& queue_pair;
@@ -77,7 +83,7 @@ class Writer {
     /// The earliest write_timeout of a Write that is not done, or never.
     TimePoint next_write_deadline() const;
 
-   private:
+ private:
     struct Operation {
         const std::byte* data;
         std::uint64_t length;
@@ -101,11 +107,12 @@ class Writer {
         TimePoint went_back_at;
         std::uint32_t went_back_to = ~0u;
         bool ended = false;
-        bool is_parity = false;        ///< the second of a pair: has no packets of its own to acknowledge
+        bool is_parity = false;                ///< the second of a pair: has no packets of its own to acknowledge
         Message* data_message = nullptr;       ///< of a parity message; null when it has no parity or is complete
         std::unique_ptr<ParitySource> parity;  ///< of a data message with parity
-        std::vector<std::uint64_t> acked, resent, queued;  ///< bit per packet; queued: waits for its retransmission to be injected
-        std::vector<TimePoint> injected_at;                ///< latest; never() before the first
+        std::vector<std::uint64_t> acked, resent,
+            queued;                          ///< bit per packet; queued: waits for its retransmission to be injected
+        std::vector<TimePoint> injected_at;  ///< latest; never() before the first
     };
     struct Injection {  // one entry of the log
         std::uint64_t sequence;
@@ -147,12 +154,12 @@ class Writer {
     std::deque<std::unique_ptr<Message>> messages_;      // message first_sequence_ + i; null when complete
     std::vector<std::unique_ptr<Message>> spare_messages_;
     std::uint64_t first_sequence_ = 0;
-    std::uint64_t injecting_ = 0;  // sequence of the first message with packets never queued
-    bool parity_due_ = false;         // the next message to start is the parity of parity_owner_
-    Message* parity_owner_ = nullptr;  // null when that is complete already
+    std::uint64_t injecting_ = 0;               // sequence of the first message with packets never queued
+    bool parity_due_ = false;                   // the next message to start is the parity of parity_owner_
+    Message* parity_owner_ = nullptr;           // null when that is complete already
     std::uint64_t unacknowledged_packets_ = 0;  // sent once and not known to have arrived
-    std::uint64_t completed_below_ = 0;  // as far as acks say
-    std::size_t next_operation_ = 0;  // the first of operations_ that is not all_started
+    std::uint64_t completed_below_ = 0;         // as far as acks say
+    std::size_t next_operation_ = 0;            // the first of operations_ that is not all_started
     std::deque<Injection> log_;
     std::deque<Repair> repairs_;
     Timer rto_timer_, probe_timer_;

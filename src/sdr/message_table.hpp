@@ -148,8 +148,9 @@ class MessageTable {
     /// now full. kProtocol when it is above the posted length or contradicts an earlier announcement; nothing changes
     /// then.
     Status set_length(MessageSlot& slot, std::uint64_t length);
-    /// Sets the bits of `count` packets from `first` on, whose payload the owner put into the buffer itself: rebuilt from parity. Copies that
-    /// arrive later count as duplicates. On the owner's thread; packets past the end are ignored.
+    /// Sets the bits of `count` packets from `first` on, whose payload the owner put into the buffer itself: rebuilt
+    /// from parity. Copies that arrive later count as duplicates. On the owner's thread; packets past the end are
+    /// ignored.
     void mark_rebuilt(MessageSlot& slot, std::uint32_t first, std::uint32_t count);
     /// From here on the slot is the NULL key. The bitmaps stay readable until the slot is opened again.
     void close(MessageSlot& slot);

@@ -39,7 +39,7 @@ struct QueuePairConfig {
         16u << 20;  ///< M of the root key [i*M, i*M+M): most bytes of one message; at most max_packets * payload_bytes
     bool send_enable = true;
     bool receive_enable = true;
-    BitRate rate_limit{};               ///< payload + overhead_bytes per second; 0 = as fast as the wire takes packets
+    BitRate rate_limit{};              ///< payload + overhead_bytes per second; 0 = as fast as the wire takes packets
     std::uint32_t overhead_bytes = 0;  ///< counted per packet against rate_limit (headers below the payload)
     Duration initial_rtt =
         Duration::from_milliseconds(100);  ///< before the first measurement: paces control retransmission
@@ -135,7 +135,8 @@ class QueuePair final : private WireSink {
     bool injected(const SendHandle& send) const;
     /// The handle goes back to the queue pair; ranges of it still queued are dropped.
     void release_send(SendHandle& send);
-    /// While corked, continue_send() only queues: what is queued leaves in one burst with the last uncork(). Calls nest.
+    /// While corked, continue_send() only queues: what is queued leaves in one burst with the last uncork(). Calls
+    /// nest.
     void cork();
     void uncork();
     /// Packets queued and not yet handed to the wire.

@@ -44,7 +44,8 @@ struct WireLimits {
     std::uint32_t generation_bits = 32;  ///< how much of OutgoingPacket::generation arrives
     bool concurrent_channels = false;    ///< on_arrivals() may be called from several threads at once
     bool carries_payload = true;         ///< false: metadata only (fast simulation); buffers may then be null
-    std::uint64_t receive_buffer_bytes = 0;     ///< what may be in flight towards an end like this one before it overflows; 0: no such limit
+    std::uint64_t receive_buffer_bytes =
+        0;  ///< what may be in flight towards an end like this one before it overflows; 0: no such limit
 };
 
 /// What a Wire calls.

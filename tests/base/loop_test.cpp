@@ -24,7 +24,8 @@ TEST(TimerQueue, FiresInOrderOfTimeThenOfArming) {
     TimerQueue queue;
     std::vector<int> fired;
     Record records[] = {{&fired, 0}, {&fired, 1}, {&fired, 2}, {&fired, 3}};
-    Timer a(queue, note, &records[0]), b(queue, note, &records[1]), c(queue, note, &records[2]), d(queue, note, &records[3]);
+    Timer a(queue, note, &records[0]), b(queue, note, &records[1]), c(queue, note, &records[2]),
+        d(queue, note, &records[3]);
     const auto at = [](int ns) { return TimePoint::from_nanoseconds(ns); };
     a.arm(at(30));
     b.arm(at(10));
@@ -60,7 +61,9 @@ TEST(TimerQueue, SurvivesRandomArmingAndDestruction) {
     for (int step = 0; step < 20'000; ++step) {
         const auto i = random.below(200);
         switch (random.below(4)) {
-            case 0: timers[i].reset(), due[i] = -1; break;
+            case 0:
+                timers[i].reset(), due[i] = -1;
+                break;
             case 1:
                 if (timers[i]) timers[i]->disarm(), due[i] = -1;
                 break;

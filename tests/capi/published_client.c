@@ -1,4 +1,5 @@
-/* See published_client.h. Only names of the published API are used here, with zeroed structs and nothing that is ours. */
+/* See published_client.h. Only names of the published API are used here, with zeroed structs and nothing that is ours.
+ */
 #include "published_client.h"
 
 #include <stdio.h>
@@ -11,19 +12,19 @@
 #include <sdr_mr.h>
 
 struct end {
-    const struct published_options *options;
+    const struct published_options* options;
     int fd;
     int sends;
-    struct sdr_context *context;
-    struct sdr_qp *qp;
-    struct sdr_mr *mr;
+    struct sdr_context* context;
+    struct sdr_qp* qp;
+    struct sdr_mr* mr;
     uint32_t lkey;
-    uint64_t *memory;
-    char *error;
+    uint64_t* memory;
+    char* error;
     size_t error_size;
 };
 
-static int failed(struct end *end, const char *what) {
+static int failed(struct end* end, const char* what) {
     snprintf(end->error, end->error_size, "%s: %s", end->sends ? "client" : "server", what);
     return 1;
 }
@@ -34,8 +35,8 @@ static int log2_up(size_t value) {
     return log;
 }
 
-static int put(int fd, const void *data, size_t size) {
-    const char *bytes = data;
+static int put(int fd, const void* data, size_t size) {
+    const char* bytes = data;
     while (size > 0) {
         const ssize_t n = write(fd, bytes, size);
         if (n <= 0) return 1;
@@ -45,8 +46,8 @@ static int put(int fd, const void *data, size_t size) {
     return 0;
 }
 
-static int get(int fd, void *data, size_t size) {
-    char *bytes = data;
+static int get(int fd, void* data, size_t size) {
+    char* bytes = data;
     while (size > 0) {
         const ssize_t n = read(fd, bytes, size);
         if (n <= 0) return 1;
@@ -58,21 +59,21 @@ static int get(int fd, void *data, size_t size) {
 
 static uint64_t value_of(size_t iteration, size_t index) { return 0xDEADBEAFu + iteration + index; }
 
-static int expired(const struct timespec *start) {
+static int expired(const struct timespec* start) {
     struct timespec now;
     timespec_get(&now, TIME_UTC);
     return now.tv_sec - start->tv_sec > 60;
 }
 
 /* Context, queue pair, exchange of the information, connection; the buffers are registered only then. */
-static int set_up(struct end *end) {
-    const struct published_options *o = end->options;
+static int set_up(struct end* end) {
+    const struct published_options* o = end->options;
     struct sdr_dev_attr dev_attr;
     struct sdr_qp_attr qp_attr;
     size_t local_size = 0;
     size_t remote_size = 0;
-    void *local;
-    void *remote;
+    void* local;
+    void* remote;
 
     memset(&dev_attr, 0, sizeof(dev_attr));
     dev_attr.num_channels = (uint32_t)o->channels;
@@ -95,7 +96,8 @@ static int set_up(struct end *end) {
     if (put(end->fd, &local_size, sizeof(local_size)) || get(end->fd, &remote_size, sizeof(remote_size)))
         return failed(end, "sizes not exchanged");
     remote = malloc(remote_size);
-    if (!remote || put(end->fd, local, local_size) || get(end->fd, remote, remote_size)) return failed(end, "information not exchanged");
+    if (!remote || put(end->fd, local, local_size) || get(end->fd, remote, remote_size))
+        return failed(end, "information not exchanged");
     if (sdr_qp_connect(end->qp, remote)) return failed(end, "not connected");
     free(local);
     free(remote);
@@ -107,7 +109,7 @@ static int set_up(struct end *end) {
     return 0;
 }
 
-static int tear_down(struct end *end) {
+static int tear_down(struct end* end) {
     int status = 0;
     /* In this order: the memory is freed while it is still registered, but no longer in use. */
     free(end->memory);
@@ -117,8 +119,8 @@ static int tear_down(struct end *end) {
     return status;
 }
 
-static int receive_all(struct end *end, struct sdr_recv_wr *wrs, struct sdr_recv_handle **handles) {
-    const struct published_options *o = end->options;
+static int receive_all(struct end* end, struct sdr_recv_wr* wrs, struct sdr_recv_handle** handles) {
+    const struct published_options* o = end->options;
     const size_t slots = o->in_flight < o->iterations ? o->in_flight : o->iterations;
     const size_t chunks = o->message_bytes / o->chunk_bytes;
     const uint32_t cts = 0xDEADBEAFu;
@@ -137,8 +139,8 @@ static int receive_all(struct end *end, struct sdr_recv_wr *wrs, struct sdr_recv
 
     while (completed < o->iterations) {
         const size_t slot = completed % slots;
-        const uint64_t *words = end->memory + slot * (o->message_bytes / sizeof(uint64_t));
-        uint8_t *bitmap = NULL;
+        const uint64_t* words = end->memory + slot * (o->message_bytes / sizeof(uint64_t));
+        uint8_t* bitmap = NULL;
         size_t bitmap_bytes = 0;
         uint32_t imm = 0;
         size_t i;
@@ -171,9 +173,9 @@ static int receive_all(struct end *end, struct sdr_recv_wr *wrs, struct sdr_recv
     return 0;
 }
 
-static int start_one(struct end *end, struct sdr_send_wr *wr, struct sdr_send_handle **handle, size_t iteration) {
+static int start_one(struct end* end, struct sdr_send_wr* wr, struct sdr_send_handle** handle, size_t iteration) {
     const size_t words = end->options->message_bytes / sizeof(uint64_t);
-    uint64_t *to = (uint64_t *)(uintptr_t)wr->local_addr;
+    uint64_t* to = (uint64_t*)(uintptr_t)wr->local_addr;
     size_t i;
     int ret;
     for (i = 0; i < words; i++) to[i] = value_of(iteration, i);
@@ -183,8 +185,8 @@ static int start_one(struct end *end, struct sdr_send_wr *wr, struct sdr_send_ha
     return 0;
 }
 
-static int send_all(struct end *end, struct sdr_send_wr *wrs, struct sdr_send_handle **handles) {
-    const struct published_options *o = end->options;
+static int send_all(struct end* end, struct sdr_send_wr* wrs, struct sdr_send_handle** handles) {
+    const struct published_options* o = end->options;
     const size_t slots = o->in_flight < o->iterations ? o->in_flight : o->iterations;
     size_t started;
     size_t completed = 0;
@@ -215,12 +217,12 @@ static int send_all(struct end *end, struct sdr_send_wr *wrs, struct sdr_send_ha
     return 0;
 }
 
-static int run(struct end *end) {
+static int run(struct end* end) {
     int status = set_up(end);
     if (!status) {
         const size_t n = end->options->in_flight;
-        void *wrs = calloc(n, end->sends ? sizeof(struct sdr_send_wr) : sizeof(struct sdr_recv_wr));
-        void *handles = calloc(n, sizeof(void *));
+        void* wrs = calloc(n, end->sends ? sizeof(struct sdr_send_wr) : sizeof(struct sdr_recv_wr));
+        void* handles = calloc(n, sizeof(void*));
         if (!wrs || !handles)
             status = failed(end, "no memory");
         else
@@ -239,16 +241,16 @@ static int run(struct end *end) {
     return tear_down(end);
 }
 
-int published_server(const struct published_options *options, int fd, char *error, size_t error_size) {
+int published_server(const struct published_options* options, int fd, char* error, size_t error_size) {
     struct end end = {.options = options, .fd = fd, .sends = 0, .error = error, .error_size = error_size};
     return run(&end);
 }
 
-int published_client(const struct published_options *options, int fd, char *error, size_t error_size) {
+int published_client(const struct published_options* options, int fd, char* error, size_t error_size) {
     struct end end = {.options = options, .fd = fd, .sends = 1, .error = error, .error_size = error_size};
     return run(&end);
 }
 
-struct sdr_mr *register_with_flags(struct sdr_context *context, void *address, size_t length, unsigned flags) {
+struct sdr_mr* register_with_flags(struct sdr_context* context, void* address, size_t length, unsigned flags) {
     return sdr_mr_reg(context, address, length, (enum sdr_access_flags)flags);
 }

@@ -21,12 +21,13 @@ struct published_options {
     size_t mtu_bytes;
 };
 
-/* Each runs one end over `fd`, a connected stream socket, until all messages are through. 0, or 1 with `error` filled in. */
-int published_server(const struct published_options *options, int fd, char *error, size_t error_size);
-int published_client(const struct published_options *options, int fd, char *error, size_t error_size);
+/* Each runs one end over `fd`, a connected stream socket, until all messages are through. 0, or 1 with `error` filled
+ * in. */
+int published_server(const struct published_options* options, int fd, char* error, size_t error_size);
+int published_client(const struct published_options* options, int fd, char* error, size_t error_size);
 
 /* sdr_mr_reg() with flags that C++ could not pass. */
-struct sdr_mr *register_with_flags(struct sdr_context *context, void *address, size_t length, unsigned flags);
+struct sdr_mr* register_with_flags(struct sdr_context* context, void* address, size_t length, unsigned flags);
 
 #ifdef __cplusplus
 }

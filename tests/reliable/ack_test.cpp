@@ -19,10 +19,12 @@ TEST(Ack, RoundTrip) {
         std::vector<PacketRun> missing;
         std::uint64_t sequence = below;
         while (random.below(4) != 0 && encoder.begin_section(sequence, 0)) {
-            AckSection section{sequence, static_cast<std::uint32_t>(0), 0, false, static_cast<std::uint32_t>(missing.size()), 0};
+            AckSection section{
+                sequence, static_cast<std::uint32_t>(0), 0, false, static_cast<std::uint32_t>(missing.size()), 0};
             std::uint32_t position = 0;
             for (std::uint64_t runs = random.below(20); runs > 0; --runs) {
-                const PacketRun run{position + static_cast<std::uint32_t>(random.below(3000)), 1 + static_cast<std::uint32_t>(random.below(70))};
+                const PacketRun run{position + static_cast<std::uint32_t>(random.below(3000)),
+                                    1 + static_cast<std::uint32_t>(random.below(70))};
                 if (!encoder.add_missing(run)) break;
                 missing.push_back(run);
                 ++section.runs;
@@ -86,7 +88,8 @@ TEST(Ack, EveryTruncationAndFlipIsRefusedOrHarmless) {
     Random random(5);
     for (int i = 0; i < 20'000; ++i) {
         auto bad = good;
-        for (std::uint64_t n = 1 + random.below(4); n > 0; --n) bad[random.below(bad.size())] ^= static_cast<std::byte>(1u << random.below(8));
+        for (std::uint64_t n = 1 + random.below(4); n > 0; --n)
+            bad[random.below(bad.size())] ^= static_cast<std::byte>(1u << random.below(8));
         if (!decode_ack(bad, ack)) continue;
         for (const auto& section : ack.sections) {
             ASSERT_LE(section.first, section.end);

@@ -16,8 +16,9 @@ using testing::pattern;
 
 class EveryScheme : public ::testing::TestWithParam<Scheme> {};
 INSTANTIATE_TEST_SUITE_P(Schemes, EveryScheme,
-                         ::testing::Values(Scheme::kGoBackN, Scheme::kSelectiveRepeat, Scheme::kSelectiveRepeatNack, *parse_scheme("ec:8,3"),
-                                           *parse_scheme("ec-xor:8,4"), *parse_scheme("ec:4,2/chunk")),
+                         ::testing::Values(Scheme::kGoBackN, Scheme::kSelectiveRepeat, Scheme::kSelectiveRepeatNack,
+                                           *parse_scheme("ec:8,3"), *parse_scheme("ec-xor:8,4"),
+                                           *parse_scheme("ec:4,2/chunk")),
                          [](const auto& scheme) {
                              auto name = to_string(scheme.param);
                              std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
@@ -25,7 +26,8 @@ INSTANTIATE_TEST_SUITE_P(Schemes, EveryScheme,
                          });
 
 // Writes `sizes` into buffers of `posted` bytes and checks every byte. Returns the virtual time that it took.
-Duration transfer(Pair& pair, const std::vector<std::size_t>& sizes, const std::vector<std::size_t>& posted, Duration limit) {
+Duration transfer(Pair& pair, const std::vector<std::size_t>& sizes, const std::vector<std::size_t>& posted,
+                  Duration limit) {
     std::vector<std::vector<std::byte>> data;
     std::vector<std::unique_ptr<Guarded>> buffers;
     std::size_t written = 0, received = 0;
@@ -49,7 +51,8 @@ Duration transfer(Pair& pair, const std::vector<std::size_t>& sizes, const std::
         }));
     const TimePoint start = pair.loop.now();
     auto ran = pair.loop.run_while([&] { return written < sizes.size() || received < sizes.size(); }, start + limit);
-    EXPECT_TRUE(ran) << ran.error().message << ": " << written << " written, " << received << " received of " << sizes.size();
+    EXPECT_TRUE(ran) << ran.error().message << ": " << written << " written, " << received << " received of "
+                     << sizes.size();
     for (std::size_t i = 0; i < sizes.size(); ++i) {
         EXPECT_TRUE(buffers[i]->holds(data[i])) << "write " << i;
         EXPECT_TRUE(buffers[i]->guards_intact()) << "write " << i;
@@ -61,7 +64,8 @@ Duration transfer(Pair& pair, const std::vector<std::size_t>& sizes, const std::
 TEST_P(EveryScheme, CleanLinkTakesOneRoundTripAndResendsNothing) {
     Pair pair(PairConfig::typical(GetParam()));
     const Duration took = transfer(pair, {1'000'000}, {1'000'000}, Duration::from_milliseconds(1000));
-    // 0.8 ms of injection and 2 ms of round trip; plus the clear-to-send's half a round trip, and one round trip per turn of the slots.
+    // 0.8 ms of injection and 2 ms of round trip; plus the clear-to-send's half a round trip, and one round trip per
+    // turn of the slots.
     EXPECT_LT(took, Duration::from_milliseconds(10));
     EXPECT_EQ(pair.a->counters().packets_first, 1000u);
     EXPECT_EQ(pair.a->counters().packets_resent, 0u);
@@ -84,7 +88,8 @@ TEST_P(EveryScheme, EverySizeAroundEveryUnit) {
 TEST_P(EveryScheme, ShorterThanPosted) {
     Pair pair(PairConfig::typical(GetParam()).loss(0.02));
     transfer(pair, {0, 1, 999, 1000, 1001, 50'000, 100'000, 100'001, 350'000, 0, 7},
-             {0, 10, 5000, 1001, 250'000, 100'000, 300'000, 100'001, 1'000'000, 1'000'000, 8}, Duration::from_milliseconds(60'000));
+             {0, 10, 5000, 1001, 250'000, 100'000, 300'000, 100'001, 1'000'000, 1'000'000, 8},
+             Duration::from_milliseconds(60'000));
 }
 
 TEST_P(EveryScheme, ManyTurnsOfATinyIdSpace) {
@@ -92,7 +97,8 @@ TEST_P(EveryScheme, ManyTurnsOfATinyIdSpace) {
     config.queue_pair.layout = {2, 22, 8};
     config.queue_pair.max_messages = 4;
     Pair pair(config);
-    transfer(pair, std::vector<std::size_t>(600, 3001), std::vector<std::size_t>(600, 3001), Duration::from_milliseconds(120'000));
+    transfer(pair, std::vector<std::size_t>(600, 3001), std::vector<std::size_t>(600, 3001),
+             Duration::from_milliseconds(120'000));
 }
 
 TEST_P(EveryScheme, LastChunkLostAndNothingFollows) {
@@ -120,7 +126,8 @@ TEST_P(EveryScheme, ALostRetransmissionIsResentToo) {
     PairConfig config = PairConfig::typical(GetParam());
     auto seen = std::make_shared<int>(0);
     config.link.hook = [seen](wire::SimInFlight& packet) {
-        if (!packet.datagram && sdr::ImmediateLayout{}.packet(packet.immediate) == 50 && (*seen)++ < 3) packet.drop = true;
+        if (!packet.datagram && sdr::ImmediateLayout{}.packet(packet.immediate) == 50 && (*seen)++ < 3)
+            packet.drop = true;
     };
     Pair pair(config);
     transfer(pair, {100'000}, {100'000}, Duration::from_milliseconds(1000));
@@ -167,7 +174,8 @@ TEST_P(EveryScheme, ImmediatesArriveWithTheirWrites) {
             true));
         ASSERT_TRUE(pair.a->write(data[i].data(), sizes[i], {}, 0xDEADBEE0u + static_cast<std::uint32_t>(i)));
     }
-    ASSERT_TRUE(pair.loop.run_while([&] { return done < std::size(sizes); }, TimePoint{} + Duration::from_milliseconds(60'000)));
+    ASSERT_TRUE(pair.loop.run_while([&] { return done < std::size(sizes); },
+                                    TimePoint{} + Duration::from_milliseconds(60'000)));
 }
 
 TEST_P(EveryScheme, PeerThatDiesGivesAnErrorInTime) {
@@ -177,7 +185,8 @@ TEST_P(EveryScheme, PeerThatDiesGivesAnErrorInTime) {
     const auto data = pattern(1'000'000, 1);
     std::vector<std::byte> buffer(data.size());
     int failed = 0;
-    ASSERT_TRUE(pair.b->receive(buffer.data(), buffer.size(), [&](Result<ReceiveResult> result) { failed += !result; }));
+    ASSERT_TRUE(
+        pair.b->receive(buffer.data(), buffer.size(), [&](Result<ReceiveResult> result) { failed += !result; }));
     ASSERT_TRUE(pair.a->write(data.data(), data.size(), [&](Status status) {
         failed += !status;
         if (!status) {
@@ -234,7 +243,8 @@ TEST_P(EveryScheme, WholeBlocksLostInARow) {
         if (!packet.datagram && (*count)++ >= 100 && *count < 900) packet.drop = true;  // ten messages' worth
     };
     Pair pair(config);
-    transfer(pair, std::vector<std::size_t>(30, 100'000), std::vector<std::size_t>(30, 100'000), Duration::from_milliseconds(10'000));
+    transfer(pair, std::vector<std::size_t>(30, 100'000), std::vector<std::size_t>(30, 100'000),
+             Duration::from_milliseconds(10'000));
 }
 
 TEST_P(EveryScheme, WriteLongerThanTheBufferFailsOnBothSides) {
@@ -257,17 +267,19 @@ TEST_P(EveryScheme, ReceiverMayFinishEarly) {
     PairConfig config = PairConfig::typical(GetParam());
     const std::uint32_t every = GetParam().coded() ? 2 : 10;  // beyond what parity repairs
     config.link.hook = [every](wire::SimInFlight& packet) {
-        if (!packet.datagram && sdr::ImmediateLayout{}.packet(packet.immediate) % every == 1 && packet.generation == 0 &&
-            sdr::ImmediateLayout{}.message_id(packet.immediate) == 0)
+        if (!packet.datagram && sdr::ImmediateLayout{}.packet(packet.immediate) % every == 1 &&
+            packet.generation == 0 && sdr::ImmediateLayout{}.message_id(packet.immediate) == 0)
             packet.drop = true;  // can never complete
     };
     Pair pair(config);
     const auto first = pattern(100'000, 1), second = pattern(100'000, 2);
     Guarded one(100'000), two(100'000);
     bool early = false, written = false, second_done = false;
-    auto id = pair.b->receive(one.data(), one.size(), [&](Result<ReceiveResult> result) { early = result && result->early; });
+    auto id =
+        pair.b->receive(one.data(), one.size(), [&](Result<ReceiveResult> result) { early = result && result->early; });
     ASSERT_TRUE(id);
-    ASSERT_TRUE(pair.b->receive(two.data(), two.size(), [&](Result<ReceiveResult> result) { second_done = result && !result->early; }));
+    ASSERT_TRUE(pair.b->receive(two.data(), two.size(),
+                                [&](Result<ReceiveResult> result) { second_done = result && !result->early; }));
     ASSERT_TRUE(pair.a->write(first.data(), first.size(), [&](Status status) { written = status.has_value(); }));
     ASSERT_TRUE(pair.a->write(second.data(), second.size(), {}));
     ASSERT_TRUE(pair.loop.run_for(Duration::from_milliseconds(20)));
@@ -275,7 +287,8 @@ TEST_P(EveryScheme, ReceiverMayFinishEarly) {
     ASSERT_TRUE(pair.b->finish_early(*id));
     EXPECT_FALSE(early) << "callbacks never run from inside a call";
     std::memset(one.data(), 0x5A, one.size());  // the buffer is ours again
-    ASSERT_TRUE(pair.loop.run_while([&] { return !early || !written || !second_done; }, TimePoint{} + Duration::from_milliseconds(100)));
+    ASSERT_TRUE(pair.loop.run_while([&] { return !early || !written || !second_done; },
+                                    TimePoint{} + Duration::from_milliseconds(100)));
     ASSERT_TRUE(pair.loop.run_for(Duration::from_milliseconds(100)));
     for (std::size_t i = 0; i < one.size(); ++i) ASSERT_EQ(one.data()[i], std::byte{0x5A});
     EXPECT_FALSE(pair.b->finish_early(*id));
@@ -342,7 +355,8 @@ TEST(SelectiveRepeatNack, ReorderingWithoutLossResendsNothing) {
     config.queue_pair.payload_bytes = 1448;
     config.queue_pair.initial_rtt = config.connection.initial_rtt = Duration::from_milliseconds(25);
     Pair pair(config);
-    transfer(pair, std::vector<std::size_t>(200, 100'000), std::vector<std::size_t>(200, 100'000), Duration::from_milliseconds(60'000));
+    transfer(pair, std::vector<std::size_t>(200, 100'000), std::vector<std::size_t>(200, 100'000),
+             Duration::from_milliseconds(60'000));
     EXPECT_EQ(pair.a->counters().packets_resent, 0u);
 }
 
@@ -354,7 +368,8 @@ TEST(SelectiveRepeatNack, JitterCostsLittle) {
         // What a handshake over such a link measures on average.
         config.connection.initial_rtt = Duration::from_milliseconds(2 + jitter_ms);
         Pair pair(config);
-        transfer(pair, std::vector<std::size_t>(300, 100'000), std::vector<std::size_t>(300, 100'000), Duration::from_milliseconds(60'000));
+        transfer(pair, std::vector<std::size_t>(300, 100'000), std::vector<std::size_t>(300, 100'000),
+                 Duration::from_milliseconds(60'000));
         const auto counters = pair.a->counters();
         EXPECT_LT(counters.packets_resent, counters.packets_first / 20) << jitter_ms << " ms";
     }
@@ -364,7 +379,8 @@ TEST(SelectiveRepeat, ResendsOnlyWhatIsMissing) {
     PairConfig config = PairConfig::typical(Scheme::kSelectiveRepeat);
     config.link.forward.loss.probability = 0.01;
     Pair pair(config);
-    transfer(pair, std::vector<std::size_t>(100, 100'000), std::vector<std::size_t>(100, 100'000), Duration::from_milliseconds(60'000));
+    transfer(pair, std::vector<std::size_t>(100, 100'000), std::vector<std::size_t>(100, 100'000),
+             Duration::from_milliseconds(60'000));
     const auto lost = pair.wire_a->counters().packets_lost;
     EXPECT_GT(lost, 50u);
     EXPECT_EQ(pair.a->counters().packets_resent, lost);
@@ -392,8 +408,10 @@ TEST(Connection, GarbageDatagramsAreCountedAndHarmless) {
         std::vector<std::byte> garbage(1 + random.below(300));
         for (auto& byte : garbage) byte = static_cast<std::byte>(random());
         garbage[0] = static_cast<std::byte>(random.below(4));
-        if (garbage.size() > 1) garbage[1] = static_cast<std::byte>(random.below(3));  // acks, probes and what else there is
-        pair.wire_a->inject_datagram(garbage, Duration::from_microseconds(static_cast<std::int64_t>(random.below(5000))));
+        if (garbage.size() > 1)
+            garbage[1] = static_cast<std::byte>(random.below(3));  // acks, probes and what else there is
+        pair.wire_a->inject_datagram(garbage,
+                                     Duration::from_microseconds(static_cast<std::int64_t>(random.below(5000))));
     }
     // An abort notice among them would be honoured: those bytes are kind 3.
     transfer(pair, {400'000}, {400'000}, Duration::from_milliseconds(5000));

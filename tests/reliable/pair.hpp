@@ -45,7 +45,7 @@ struct PairConfig {
 };
 
 class Pair {
-   public:
+ public:
     explicit Pair(const PairConfig& config) : network(loop) {
         auto link_config = config.link;
         link_config.layout = config.queue_pair.layout;
@@ -72,7 +72,7 @@ class Pair {
 
 /// A buffer between guard zones.
 class Guarded {
-   public:
+ public:
     static constexpr std::size_t kGuard = 64;
     explicit Guarded(std::size_t size) : bytes_(size + 2 * kGuard, std::byte{0xA5}), size_(size) {}
     std::byte* data() { return bytes_.data() + kGuard; }
@@ -91,7 +91,7 @@ class Guarded {
         return true;
     }
 
-   private:
+ private:
     std::vector<std::byte> bytes_;
     std::size_t size_;
 };

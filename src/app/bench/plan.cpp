@@ -50,9 +50,8 @@ Result<Plan> decode_plan(std::span<const std::byte> bytes) {
     plan.chunk_bytes = r.read<std::uint32_t>();
     plan.rate = BitRate::from_bits_per_second(r.read<std::uint64_t>());
     const auto rto = r.read<std::uint32_t>();
-    if (!r.ok() || !scheme || plan.bytes < 1 ||
-        plan.bytes > kMaxMessageBytes || plan.depth < 1 || plan.depth > kMaxDepth || plan.chunk_bytes < 1 ||
-        rto < 1000 || rto > 100'000)
+    if (!r.ok() || !scheme || plan.bytes < 1 || plan.bytes > kMaxMessageBytes || plan.depth < 1 ||
+        plan.depth > kMaxDepth || plan.chunk_bytes < 1 || rto < 1000 || rto > 100'000)
         return fail(ErrorCode::kProtocol, "the client's plan is out of range");
     plan.scheme = *scheme;
     plan.rto_rtts = rto / 1000.0;
