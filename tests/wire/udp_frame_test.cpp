@@ -216,5 +216,15 @@ TEST(UdpAddress, Parsing) {
     EXPECT_TRUE(loopback(5).mapped_to_ipv6().is_loopback());
 }
 
+TEST(UdpAddress, EveryByteIsSetWhereverItIsMade) {
+    alignas(Address) std::array<std::byte, sizeof(Address)> memory;
+    memory.fill(std::byte{0xa5});
+    const Address& mapped = *new (memory.data()) Address(loopback(5).mapped_to_ipv6());
+    EXPECT_TRUE(mapped.is_mapped_ipv4());
+    const sockaddr_in6& raw = *reinterpret_cast<const sockaddr_in6*>(mapped.sockaddr_ptr());
+    EXPECT_EQ(raw.sin6_scope_id, 0u);
+    EXPECT_EQ(raw.sin6_flowinfo, 0u);
+}
+
 }  // namespace
 }  // namespace farhaul::udp

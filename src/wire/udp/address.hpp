@@ -41,10 +41,11 @@ class Address {
     bool operator==(const Address& other) const;
 
  private:
+    // The largest comes first: `{}` zeroes the first member and promises nothing about what lies beyond it.
     union Any {
-        sockaddr sa;
-        sockaddr_in v4;
         sockaddr_in6 v6;
+        sockaddr_in v4;
+        sockaddr sa;
     };
     Any any_{};
     socklen_t length_ = 0;
