@@ -119,7 +119,7 @@ TEST(UdpNamespace, FullSocketThenUnreachableHost) {
             UdpOptions options;
             options.socket_buffer_bytes = 32 << 10;
             options.advertise = *parse_address("10.9.0.2:18520", AddressUse::kConnect);
-            options.peer_timeout = Duration::from_milliseconds(60'000);
+            options.peer_timeout = Duration::from_milliseconds(4'000);
             Pair pair(options, options);
             auto wire = pair.client->create_wire(pair.client->local_info(wanting(1448)),
                                                  pair.server->local_info(wanting(1448)));

@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -108,6 +109,16 @@ class TestRelay {
     }
     const Address& address() const { return address_; }
     void set_filter(Filter filter) { filter_ = std::move(filter); }
+    /// As if it had been restarted: what it sends to the server comes from other ports from here on.
+    void change_ports() {
+        for (auto& client : clients_) {
+            loop_.remove_fd(client->fd);
+            const int old = std::exchange(client->fd, open_socket());
+            ::close(old);
+            Client* const made = client.get();
+            EXPECT_TRUE(loop_.add_fd(made->fd, EPOLLIN, [this, made](std::uint32_t) { pump(made->fd, made); }));
+        }
+    }
     std::size_t clients() const { return clients_.size(); }
 
  private:
@@ -165,6 +176,7 @@ struct Pair {
     std::unique_ptr<UdpEndpoint> server, client;
     Connected at_client, at_server;
     std::optional<Error> error;
+    Address gone;  // where a server shall come back
 
     static UdpOptions options() {
         UdpOptions result;

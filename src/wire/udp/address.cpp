@@ -82,6 +82,15 @@ bool Address::operator==(const Address& other) const {
     return any_.v4.sin_port == other.any_.v4.sin_port && any_.v4.sin_addr.s_addr == other.any_.v4.sin_addr.s_addr;
 }
 
+std::uint64_t Address::fingerprint() const {
+    if (empty()) return 0;
+    if (!is_ipv6()) return std::uint64_t{any_.v4.sin_addr.s_addr} << 16 | any_.v4.sin_port;
+    std::array<std::uint64_t, 2> halves;
+    std::memcpy(halves.data(), &any_.v6.sin6_addr, sizeof(halves));
+    constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15;
+    return (((halves[0] * kOdd ^ halves[1]) * kOdd ^ any_.v6.sin6_scope_id) * kOdd ^ any_.v6.sin6_port) | 1;
+}
+
 namespace {
 
 /// Splits `text` into host and port. The port is kDefaultPort when none is given.

@@ -36,6 +36,9 @@ class Address {
     /// `192.0.2.1:18520`, `[2001:db8::1]:18520`; mapped IPv4 addresses are written as IPv4.
     std::string to_string() const;
 
+    /// 64 bits that differ for different addresses (IPv4: always; IPv6: but for chance), cheap to compare with.
+    std::uint64_t fingerprint() const;
+
     const sockaddr* sockaddr_ptr() const { return &any_.sa; }
     socklen_t length() const { return length_; }
     bool operator==(const Address& other) const;

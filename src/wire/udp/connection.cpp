@@ -35,6 +35,7 @@ Connection::Connection(Engine& engine, ConnectionConfig config)
     target_.checksum = parameters.checksum;
     target_.payload_bytes = parameters.payload_bytes;
     target_.channels = parameters.channels;
+    for (std::size_t i = 0; i < config_.paths.size(); ++i) target_.peers[i].store(config_.paths[i].to.fingerprint());
     created_ = engine.loop().now();
     heard_at_last_tick_ = created_;
     target_.last_heard_ns.store(created_.nanoseconds(), std::memory_order_relaxed);
@@ -143,17 +144,58 @@ void Connection::send_datagram(std::span<const std::byte> datagram) {
 }
 
 void Connection::send_frame(FrameType type, std::uint32_t sequence, std::uint32_t size) {
+    send_frame_on(config_.paths[0], type, sequence, size);
+}
+
+void Connection::send_frame_on(const TxPath& path, FrameType type, std::uint32_t sequence, std::uint32_t size) {
     FrameHeader header;
     header.token = config_.peer_token;
     header.type = type;
     header.generation = sequence;
     header.immediate = size;
-    const TxPath& path = config_.paths[0];
     const int error = path.socket->send(build_frame(header, {}, size), path.to, path.from);
-    if (error != 0 && error != EAGAIN && error != ENOBUFS) on_network_error({error, 0, path.to});
+    if (error != 0 && error != EAGAIN && error != ENOBUFS && is_peer(path.to)) on_network_error({error, 0, path.to});
 }
 
-void Connection::on_frame(const FrameHeader& header, std::span<const std::byte> frame) {
+void Connection::note_source(std::uint32_t channel, const Address& from, const LocalAddress& local) {
+    if (closed_ || broken_ || channel >= config_.paths.size() || from.empty() || config_.paths[channel].to == from)
+        return;
+    const TimePoint now = engine_.loop().now();
+    const bool same = candidate_ && candidate_->channel == channel && candidate_->address == from;
+    if (candidate_ && now - candidate_->since < kChallengeLife) {
+        if (!same || now - candidate_->asked_at < kChallengeInterval) return;
+    } else {
+        candidate_ =
+            Candidate{channel, static_cast<std::uint32_t>(engine_.new_token() >> 32) | 1u, from, local, now, {}};
+    }
+    candidate_->asked_at = now;
+    TxPath there = config_.paths[channel];
+    there.to = from;
+    if (there.from.size > 0 && local.size > 0) there.from = local;
+    send_frame_on(there, FrameType::kPing, candidate_->number, kHeaderBytes);
+}
+
+void Connection::on_pong(const FrameHeader& header, std::uint32_t channel, const Address& from) {
+    if (header.immediate > kHeaderBytes) {
+        big_ping_answered_ = header.generation;
+        return;
+    }
+    if (!candidate_ || candidate_->number != header.generation || candidate_->channel != channel ||
+        candidate_->address != from)
+        return;
+    TxPath& path = config_.paths[channel];
+    log().info("UDP: {} is at {} now", path.to.to_string(), from.to_string());
+    path.to = from;
+    if (path.from.size > 0 && candidate_->local.size > 0) path.from = candidate_->local;
+    target_.peers[channel].store(from.fingerprint(), std::memory_order_relaxed);
+    ++counters_.migrations;
+    refusals_ = 0;
+    big_ping_answered_ = big_ping_sent_;  // those went to the old address
+    candidate_.reset();
+}
+
+void Connection::on_frame(const FrameHeader& header, std::span<const std::byte> frame, std::uint32_t channel,
+                          const Address& from, const LocalAddress& local) {
     target_.last_heard_ns.store(engine_.loop().now().nanoseconds(), std::memory_order_relaxed);
     // Late frames of the handshake do not show that the server has our Confirm.
     if (header.type != FrameType::kReply && header.type != FrameType::kRefuse && header.type != FrameType::kProbeReply)
@@ -164,11 +206,14 @@ void Connection::on_frame(const FrameHeader& header, std::span<const std::byte> 
             if (sdr::WireSink* const to = sink()) to->on_datagram(frame.subspan(kHeaderBytes));  // may destroy this
             return;
         }
-        case FrameType::kPing:
-            return send_frame(FrameType::kPong, header.generation, header.immediate);
+        case FrameType::kPing: {
+            TxPath back = config_.paths[channel < config_.paths.size() ? channel : 0];
+            back.to = from;
+            if (back.from.size > 0 && local.size > 0) back.from = local;
+            return send_frame_on(back, FrameType::kPong, header.generation, header.immediate);
+        }
         case FrameType::kPong:
-            if (header.immediate > kHeaderBytes) big_ping_answered_ = header.generation;
-            return;
+            return on_pong(header, channel, from);
         case FrameType::kConfirm: {
             FrameHeader ack;
             ack.token = config_.peer_token;
@@ -211,11 +256,23 @@ void Connection::on_network_error(const NetworkError& error) {
         first_refusal_ = now;
     }
     ++refusals_;
-    if (refusals_ >= kRefusalsNeeded && now - first_refusal_ >= kRefusalPatience)
-        break_with(ErrorCode::kPeerGone, error.error == ECONNREFUSED
-                                             ? fmt::format("{} is gone: its port is closed", peer().to_string())
-                                             : fmt::format("{} cannot be reached any more: {}", peer().to_string(),
-                                                           std::strerror(error.error)));
+    refusal_error_ = error.error;
+    // Where nobody watches the silence, this is the only way to notice.
+    const UdpOptions& options = engine_.options();
+    const bool watched = options.peer_timeout > Duration{} && options.ping_interval > Duration{};
+    if (!watched && refusals_ >= kRefusalsNeeded && now - first_refusal_ >= options.connect_timeout) break_silent(now);
+}
+
+void Connection::break_silent(TimePoint now) {
+    const std::string name = peer().to_string();
+    const std::string silence = format_duration(now - last_heard());
+    const bool refused = refusals_ > 0 && last_heard() <= first_refusal_;
+    if (!refused) return break_with(ErrorCode::kPeerGone, fmt::format("{} vanished: silent for {}", name, silence));
+    if (refusal_error_ == ECONNREFUSED)
+        return break_with(ErrorCode::kPeerGone,
+                          fmt::format("{} is gone: its port is closed, and it was silent for {}", name, silence));
+    break_with(ErrorCode::kPeerGone, fmt::format("{} cannot be reached any more: {}, and it was silent for {}", name,
+                                                 std::strerror(refusal_error_), silence));
 }
 
 void Connection::on_writable(std::uint32_t channel) {
@@ -265,8 +322,7 @@ void Connection::on_tick() {
     heard_at_last_tick_ = last_heard();
     // Pings that were really sent, not only time that passed: this process may have been stopped for a while.
     if (options.peer_timeout > Duration{} && silent >= options.peer_timeout && pings_since_heard_ >= 3)
-        return break_with(ErrorCode::kPeerGone,
-                          fmt::format("{} vanished: silent for {}", peer().to_string(), format_duration(silent)));
+        return break_silent(now);
     if (silent >= options.ping_interval) {
         ++pings_since_heard_;
         send_frame(FrameType::kPing, 0, kHeaderBytes);
@@ -279,9 +335,11 @@ void Connection::check_black_hole(TimePoint now) {
     const std::uint64_t sent = counters_.packets_sent;
     if (sent == sent_at_last_tick_ || config_.parameters.payload_bytes <= kUnprobedPayloadBytes) return;
     sent_at_last_tick_ = sent;
+    const bool heard = now - last_heard() < engine_.options().ping_interval * 2;
+    // Where nothing passes, that big ones do not shows nothing.
+    if (!heard) big_ping_answered_ = big_ping_sent_;
     // The last two may still be under way.
     const std::uint32_t lost = big_ping_sent_ - big_ping_answered_;
-    const bool heard = now - last_heard() < engine_.options().ping_interval * 2;
     if (lost > 2 && heard) ++counters_.big_pings_lost;
     if (lost >= kBigPingsToBlackHole + 2 && heard && !black_hole_) {
         black_hole_ = true;

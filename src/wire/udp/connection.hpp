@@ -6,8 +6,16 @@
 // unanswered although the peer is heard, big packets vanish on the path (a black hole); then Don't Fragment is taken
 // back. Until the server is first heard, a client repeats its Confirm.
 //
-// A "port unreachable" alone kills nothing, it may be stray or forged: the network must have said so kRefusalsNeeded
-// times, over at least kRefusalPatience, without the peer being heard in between.
+// A "port unreachable" alone kills nothing: it may be stray or forged, or a relay is being restarted. Only the silence
+// does; what the network said meanwhile becomes part of the message.
+//
+// A peer's address may change under way (an address translator forgot it, a relay was restarted). Any frame that passes
+// the checks and comes from an address that is not the known one makes it a candidate, which is sent a ping with a
+// random number; once the pong with that number comes from there, the connection moves. So a recorded or forged frame
+// moves nothing: the candidate must hear us, know our token, and answer a question that was asked just now, which makes
+// it newer than whatever is delayed in the network. Until then everything goes to the known address. One candidate at a
+// time, asked again every kChallengeInterval while frames come from it, and given up for another after kChallengeLife.
+// A ping is answered to where it came from, so that both ends may move at once.
 #pragma once
 
 #include <optional>
@@ -25,7 +33,10 @@ namespace farhaul::udp {
 class Engine;
 
 inline constexpr std::uint32_t kRefusalsNeeded = 3;
-inline constexpr Duration kRefusalPatience = Duration::from_milliseconds(500);
+/// During the handshake; later the peer timeout holds.
+inline constexpr Duration kConnectRefusalPatience = Duration::from_milliseconds(1'000);
+inline constexpr Duration kChallengeInterval = Duration::from_milliseconds(50);
+inline constexpr Duration kChallengeLife = Duration::from_milliseconds(2'000);
 /// Unanswered big pings in a row that make a black hole.
 inline constexpr std::uint32_t kBigPingsToBlackHole = 5;
 
@@ -60,7 +71,10 @@ class Connection final : public UdpWire {
     ReceiveTarget& target() { return target_; }
     std::uint64_t token() const { return config_.local_token; }
     /// A frame of another type than data that passed check_frame(). May destroy this connection.
-    void on_frame(const FrameHeader& header, std::span<const std::byte> frame);
+    void on_frame(const FrameHeader& header, std::span<const std::byte> frame, std::uint32_t channel,
+                  const Address& from, const LocalAddress& local);
+    /// A frame with a good CRC came from there. Destroys nothing.
+    void note_source(std::uint32_t channel, const Address& from, const LocalAddress& local);
     void on_network_error(const NetworkError& error);
     bool is_peer(const Address& address) const;
     /// The socket of `channel` takes packets again; kAnyChannel: memory may have been freed. May destroy this
@@ -75,7 +89,10 @@ class Connection final : public UdpWire {
     std::size_t send_over_channels(std::span<const sdr::OutgoingPacket> packets);
     void note(const TxResult& result, std::uint32_t channel);
     void send_frame(FrameType type, std::uint32_t sequence, std::uint32_t size);
+    void send_frame_on(const TxPath& path, FrameType type, std::uint32_t sequence, std::uint32_t size);
+    void on_pong(const FrameHeader& header, std::uint32_t channel, const Address& from);
     void break_with(ErrorCode code, std::string message);
+    void break_silent(TimePoint now);
     void on_tick();
     void on_break();
     void arm_tick();
@@ -107,8 +124,19 @@ class Connection final : public UdpWire {
     std::uint32_t big_ping_sent_ = 0, big_ping_answered_ = 0;
     bool black_hole_ = false;
 
-    std::uint32_t refusals_ = 0;
+    std::uint32_t refusals_ = 0;  // since the peer was heard
     TimePoint first_refusal_;
+    int refusal_error_ = 0;
+
+    /// Where the peer may have moved to.
+    struct Candidate {
+        std::uint32_t channel = 0;
+        std::uint32_t number = 0;
+        Address address;
+        LocalAddress local;
+        TimePoint since, asked_at;
+    };
+    std::optional<Candidate> candidate_;
 };
 
 }  // namespace farhaul::udp

@@ -67,6 +67,7 @@ struct UdpWireCounters {
     std::uint64_t gso_fallbacks = 0;   ///< packets resent unsegmented because segmentation failed on this route
     std::uint64_t too_big = 0;         ///< EMSGSIZE: the path's MTU shrank below a packet
     std::uint64_t big_pings_lost = 0;  ///< full-size probes unanswered while small ones pass: a black hole
+    std::uint64_t migrations = 0;      ///< the peer's address changed and the connection went along
     bool fragmenting = false;          ///< the path's MTU shrank and the kernel cuts packets now
 };
 
@@ -126,7 +127,8 @@ class UdpEndpoint {
     virtual ~UdpEndpoint() = default;
 
     /// Starts a connection; `done` is called once from the loop, unless the endpoint is destroyed before. Errors given
-    /// to `done`: kInvalidArgument; kTimeout (no answer); kPeerGone (the port is closed); kProtocol (refused, with the
+    /// to `done`: kInvalidArgument; kTimeout (no answer); kPeerGone (the port is
+    /// closed, which is believed after a second); kProtocol (refused, with the
     /// peer's words, or no common version).
     virtual void connect(const Address& peer, const ConnectParameters& wanted, std::vector<std::byte> blob,
                          ConnectCallback done) = 0;

@@ -198,7 +198,12 @@ void Engine::on_notify() {
         frames.swap(stray_);
         errors.swap(stray_errors_);
     }
-    for (const StrayFrame& stray : frames) dispatch(stray.channel, stray.frame, stray.from, {});
+    for (const StrayFrame& stray : frames) {
+        if (stray.frame.empty())
+            note_source(stray.channel, stray.token, stray.from, {});
+        else
+            dispatch(stray.channel, stray.frame, stray.from, {});
+    }
     for (const NetworkError& error : errors) on_network_error(error);
     for (const std::uint64_t token : tokens()) {
         const auto found = connections_.find(token);
@@ -247,6 +252,10 @@ void Engine::on_network_error(const NetworkError& error) {
         const auto found = attempts_.find(token);
         if (found == attempts_.end()) continue;
         Attempt& attempt = *found->second;
+        // A single report may be stray, or the other side may be about to start.
+        if (attempt.refusals++ == 0) attempt.first_refusal = loop_.now();
+        if (attempt.refusals < kRefusalsNeeded || loop_.now() - attempt.first_refusal < kConnectRefusalPatience)
+            continue;
         const std::string& name = attempt.handshake.config().peer_name;
         attempt.handshake.on_refused(
             error.error == ECONNREFUSED
@@ -267,9 +276,24 @@ void Engine::on_other_frame(std::uint32_t channel, std::span<const std::byte> fr
     {
         const std::lock_guard lock(stray_mutex_);
         if (stray_.size() >= kMaxStray) return;
-        stray_.push_back({channel, {frame.begin(), frame.end()}, from});
+        stray_.push_back({channel, {frame.begin(), frame.end()}, from, 0});
     }
     request_poll();
+}
+
+void Engine::on_new_address(std::uint32_t channel, std::uint64_t token, const Address& from, const msghdr& message) {
+    if (!on_receive_thread) return note_source(channel, token, from, local_address_of(message));
+    {
+        const std::lock_guard lock(stray_mutex_);
+        if (stray_.size() >= kMaxStray) return;
+        stray_.push_back({channel, {}, from, token});
+    }
+    request_poll();
+}
+
+void Engine::note_source(std::uint32_t channel, std::uint64_t token, const Address& from, const LocalAddress& local) {
+    if (const auto found = connections_.find(token); found != connections_.end())
+        found->second->note_source(channel, from, local);
 }
 
 void Engine::run_channel(std::uint32_t index) {

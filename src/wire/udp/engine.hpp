@@ -53,6 +53,8 @@ class Engine final : public UdpEndpoint, private OtherFrames {
     /// what still comes.
     void remove(Connection& connection, std::uint64_t peer_token, const TxPath& path, bool tell_peer);
     void quiesce();
+    /// Random, not 0, not in use.
+    std::uint64_t new_token();
     /// From any thread: poll the connections' sinks soon.
     void request_poll();
     void wait_writable(std::uint32_t channel);
@@ -73,14 +75,17 @@ class Engine final : public UdpEndpoint, private OtherFrames {
         Engine& engine;
         ClientHandshake handshake;
         Timer timer;
+        std::uint32_t refusals = 0;
+        TimePoint first_refusal;
         std::array<Address, kMaxChannels> to;
         ConnectCallback done;
     };
-    /// A frame that a receive thread met and that is the loop's business.
+    /// A frame that a receive thread met and that is the loop's business. Empty: data came from a new address.
     struct StrayFrame {
         std::uint32_t channel;
         std::vector<std::byte> frame;
         Address from;
+        std::uint64_t token;
     };
     /// Connections that were closed here: their peers may not know yet.
     struct Closed {
@@ -93,6 +98,9 @@ class Engine final : public UdpEndpoint, private OtherFrames {
 
     void on_other_frame(std::uint32_t channel, std::span<const std::byte> frame, const Address& from,
                         const msghdr& message) override;
+    void on_new_address(std::uint32_t channel, std::uint64_t token, const Address& from,
+                        const msghdr& message) override;
+    void note_source(std::uint32_t channel, std::uint64_t token, const Address& from, const LocalAddress& local);
     void dispatch(std::uint32_t channel, std::span<const std::byte> frame, const Address& from,
                   const LocalAddress& local);
     void on_request(std::span<const std::byte> frame, const Address& from, const LocalAddress& local);
@@ -112,7 +120,6 @@ class Engine final : public UdpEndpoint, private OtherFrames {
     void on_housekeeping();
     void tell_writable(std::uint32_t channel);
     void run_channel(std::uint32_t channel);
-    std::uint64_t new_token();
     void count_drop(std::uint64_t UdpCounters::* reason);
     void report_drops(TimePoint now);
     std::vector<Address> own_addresses() const;

@@ -56,7 +56,8 @@ void Engine::connect(const Address& peer, const ConnectParameters& wanted, std::
             raw->to[channel] = raw->to[0].with_port(raw->handshake.reply().ports[channel]);
         const int error = channels_[channel]->socket.send(frame, raw->to[channel], {});
         if (error == EMSGSIZE) return ClientHandshake::Sent::kTooBig;
-        if (error != 0 && error != EAGAIN && error != ENOBUFS)
+        // ECONNREFUSED is the report of an earlier request: on_network_error() counts those.
+        if (error != 0 && error != EAGAIN && error != ENOBUFS && error != ECONNREFUSED)
             raw->handshake.on_refused(fail_errno(error, "cannot send to " + raw->handshake.config().peer_name).error());
         return ClientHandshake::Sent::kOk;
     });
@@ -145,7 +146,8 @@ void Engine::dispatch(std::uint32_t channel, std::span<const std::byte> frame, c
     if (connection != connections_.end()) {
         if (header.type == FrameType::kProbe && entry != nullptr)
             return answer_probe(channel, entry->client_token, frame, from, local);
-        return connection->second->on_frame(header, frame);
+        connection->second->note_source(channel, from, local);
+        return connection->second->on_frame(header, frame, channel, from, local);
     }
     if (entry != nullptr) return on_half_open_frame(*entry, channel, header, frame, from, local);
     on_closed_frame(header.token, header);
@@ -209,7 +211,7 @@ void Engine::on_half_open_frame(ServerHandshake::Entry& entry, std::uint32_t cha
     connected.round_trip = loop_.now() - entry.answered_at;
     config.round_trip = connected.round_trip;
     auto connection = std::make_unique<Connection>(*this, std::move(config));
-    connection->on_frame(header, frame);  // acknowledges
+    connection->on_frame(header, frame, channel, from, local);  // acknowledges
     connected.wire = std::move(connection);
     if (on_accepted_) on_accepted_(std::move(connected));
 }

@@ -34,6 +34,7 @@ Receiver::Outcome Receiver::receive(TimePoint now) {
     now_ = now;
     target_ = nullptr;
     batch_frames_ = batch_bytes_ = 0;
+    new_address_told_ = false;
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
         const msghdr& message = messages_[i].msg_hdr;
         const std::size_t length = messages_[i].msg_len;
@@ -48,6 +49,7 @@ Receiver::Outcome Receiver::receive(TimePoint now) {
         }
         const Address from =
             Address::from_sockaddr(static_cast<const sockaddr*>(message.msg_name), message.msg_namelen);
+        from_fingerprint_ = from.fingerprint();
         const std::size_t segment = control.segment_bytes == 0 ? length : control.segment_bytes;
         const std::span<const std::byte> all(static_cast<const std::byte*>(parts_[i].iov_base), length);
         if (length == 0) counters_.malformed.add(1);
@@ -83,6 +85,11 @@ void Receiver::on_frame(std::span<const std::byte> frame, const Address& from, c
     }
     if (frame.size() - kHeaderBytes > target_->payload_bytes || channel_ >= target_->channels)
         return counters_.malformed.add(1);
+    if (target_->peers[channel_].load(std::memory_order_relaxed) != from_fingerprint_ && !new_address_told_ &&
+        (header.flags & kFlagChecksum) != 0) [[unlikely]] {
+        new_address_told_ = true;
+        others_.on_new_address(channel_, header.token, from, message);
+    }
     if (arrival_count_ == kMaxArrivals) {
         ReceiveTarget* const same = target_;
         flush();

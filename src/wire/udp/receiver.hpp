@@ -23,6 +23,10 @@ class OtherFrames {
     /// At least kHeaderBytes, otherwise unchecked. `message` has the control messages.
     virtual void on_other_frame(std::uint32_t channel, std::span<const std::byte> frame, const Address& from,
                                 const msghdr& message) = 0;
+    /// A data frame that passed every check, its CRC included, came from an address that is not the one its connection
+    /// knows. Must not end the connection.
+    virtual void on_new_address(std::uint32_t channel, std::uint64_t token, const Address& from,
+                                const msghdr& message) = 0;
 };
 
 /// Written by one thread, read by others.
@@ -73,6 +77,8 @@ class Receiver {
     std::size_t arrival_count_ = 0;
     ReceiveTarget* target_ = nullptr;  // of the arrivals; null: look it up
     TimePoint now_;
+    std::uint64_t from_fingerprint_ = 0;
+    bool new_address_told_ = false;  // in this batch
     std::uint64_t batch_frames_ = 0, batch_bytes_ = 0;
     std::uint32_t dropped_before_ = 0;
 };

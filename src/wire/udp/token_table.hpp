@@ -3,6 +3,7 @@
 // receive thread can hold it any more (the endpoint waits for their epochs).
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include "base/time.hpp"
 #include "sdr/wire.hpp"
+#include "wire/udp/parameters.hpp"
 
 namespace farhaul::udp {
 
@@ -22,6 +24,8 @@ struct ReceiveTarget {
     bool checksum = true;
     std::uint32_t payload_bytes = 0;
     std::uint32_t channels = 1;
+    /// Address::fingerprint() of where each channel's frames come from.
+    std::array<std::atomic<std::uint64_t>, kMaxChannels> peers{};
     std::atomic<sdr::WireSink*> sink{nullptr};
     std::atomic<std::int64_t> last_heard_ns{0};
     std::atomic<std::uint64_t> packets{0};
