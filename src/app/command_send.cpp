@@ -44,9 +44,7 @@ int run_send(const SendArguments& arguments) {
     auto peer = udp::parse_address(arguments.to, udp::AddressUse::kConnect);
     if (!peer) {
         say_error("sdr send", peer.error());
-        if (peer.error().code == ErrorCode::kInvalidArgument) return kExitUsage;
-        fmt::print(stderr, "Check the spelling of --to, or give the address in numbers.\n");
-        return kExitFailure;
+        return peer.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
     }
     allow_many_files();
     auto roots = walk_roots(arguments.files);

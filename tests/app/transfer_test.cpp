@@ -10,11 +10,13 @@
 
 #include <csignal>
 #include <filesystem>
+#include <iterator>
 
 #include <gtest/gtest.h>
 
 #include "app/transfer/file_sink.hpp"
 #include "app/transfer/file_source.hpp"
+#include "app/transfer/part_files.hpp"
 #include "app/transfer/protocol.hpp"
 #include "base/random.hpp"
 #include "scratch_folder.hpp"
@@ -386,6 +388,59 @@ TEST(TransferDisk, RestOfARefusedFileIsNotSent) {
     source.give_up(0);
     while (source.fill(block) > 0) ++blocks;
     EXPECT_EQ(blocks, 2u);
+}
+
+TEST(TransferDisk, PartFilesOfKilledReceiversAreRemovedAndNoOthers) {
+    EXPECT_TRUE(is_part_name(part_name("x")));
+    EXPECT_TRUE(is_part_name(part_name(std::string(255, 'n'))));
+    EXPECT_LE(part_name(std::string(255, 'n')).size(), 255u);
+    for (const char* other : {"", "x.farhaul-0123abcd.part", ".farhaul-0123abcd.part", ".x.farhaul-0123abc.part",
+                              ".x.farhaul-0123abcG.part", ".x.farhaul-0123abcd.par", ".x.part", ".x.farhaul-.part"})
+        EXPECT_FALSE(is_part_name(other)) << other;
+
+    Folder to, outside;
+    // A receiver that is killed in the middle of two files, one of them in a folder.
+    for (const bool inside : {false, true}) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            auto sink = FileSink::open({.folder = to.string(), .sync = false});
+            const FileRecord file{0, 10, "f", {}};
+            if (inside) (*sink)->consume(block_of(FolderRecord{"d", {.mode = 0755}}));
+            (*sink)->consume(block_of(file, data_of("12345")));
+            ::raise(SIGKILL);
+        }
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        ASSERT_TRUE(WIFSIGNALED(status));
+    }
+    write_file(to / ".notes.farhaul-zzzzzzzz.part", "mine");
+    write_file(to / "f", "old");
+    write_file(outside / ".o.farhaul-01234567.part", "beyond a link");
+    fs::create_directory_symlink(outside.string(), to / "link");
+    fs::create_symlink("f", to / ".l.farhaul-01234567.part");
+    ASSERT_EQ(std::distance(fs::recursive_directory_iterator(to.string()), {}), 7) << "two part files among them";
+
+    // And one that is alive.
+    auto living = FileSink::open({.folder = to.string(), .sync = false});
+    ASSERT_TRUE((*living)->consume(block_of(FileRecord{0, 5, "g", {}}, data_of("1234"))));
+    auto sink = FileSink::open({.folder = to.string(), .sync = false});
+    EXPECT_EQ((*sink)->remove_stale(), 2u);
+    EXPECT_EQ((*sink)->remove_stale(), 0u);
+    ASSERT_TRUE((*living)->consume(block_of(data_of("5"), FileEndRecord{digest_of("12345")}, EndRecord{1, 5})) ||
+                (*living)->outcome() == Outcome::kOk);
+    EXPECT_EQ(read_file(to / "g"), "12345") << "a receiver at work loses nothing";
+    EXPECT_EQ(read_file(to / "f"), "old");
+    EXPECT_TRUE(fs::exists(to / ".notes.farhaul-zzzzzzzz.part"));
+    EXPECT_TRUE(fs::exists(outside / ".o.farhaul-01234567.part"));
+    EXPECT_TRUE(fs::is_symlink(to / ".l.farhaul-01234567.part"));
+    EXPECT_TRUE(fs::is_empty(to / "d"));
+}
+
+TEST(TransferDisk, AMissingFolderComesWithAHint) {
+    Folder to;
+    const auto sink = FileSink::open({.folder = (to / "no").string()});
+    ASSERT_FALSE(sink);
+    EXPECT_NE(sink.error().message.find("mkdir"), std::string::npos) << sink.error().message;
 }
 
 TEST(TransferDisk, FileSizeLimitIsReported) {

@@ -216,6 +216,29 @@ TEST(UdpAddress, Parsing) {
     EXPECT_TRUE(loopback(5).mapped_to_ipv6().is_loopback());
 }
 
+TEST(UdpAddress, ErrorsSayWhatToDo) {
+    const auto lookup = parse_address("no such host:1", AddressUse::kConnect);
+    ASSERT_FALSE(lookup);
+    EXPECT_NE(lookup.error().message.find("in numbers"), std::string::npos) << lookup.error().message;
+    const auto loop = RealLoop::create().value();
+    UdpOptions options;
+    options.bind = *parse_address("192.0.2.77:0", AddressUse::kListen);
+    const auto bound = UdpEndpoint::open(*loop, options);
+    ASSERT_FALSE(bound);
+    EXPECT_NE(bound.error().message.find("`ip address`"), std::string::npos) << bound.error().message;
+
+    const auto client = UdpEndpoint::open(*loop, {}).value();
+    std::optional<Error> error;
+    client->connect(*parse_address("255.255.255.255:9", AddressUse::kConnect), {}, {}, [&](Result<Connected> result) {
+        if (!result) error = result.error();
+    });
+    loop->run_until([&] { return error.has_value(); }, Duration::from_seconds(5));
+    ASSERT_TRUE(error);
+    EXPECT_TRUE(error->message.find("broadcast") != std::string::npos ||
+                error->message.find("no way") != std::string::npos)
+        << error->message;
+}
+
 TEST(UdpAddress, EveryByteIsSetWhereverItIsMade) {
     alignas(Address) std::array<std::byte, sizeof(Address)> memory;
     memory.fill(std::byte{0xa5});

@@ -6,9 +6,10 @@
 #include <system_error>
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+
+#include "app/transfer/part_files.hpp"
 
 namespace farhaul::app::transfer {
 namespace {
@@ -20,6 +21,9 @@ constexpr std::uint64_t kMostPendingBytes = 64u << 20;
 constexpr std::uint64_t kLargeFile = 8u << 20;
 // Up to this many files are synced one by one; more cost less when their file system is synced as a whole.
 constexpr std::size_t kSyncOneByOne = 4;
+// Names looked at in search of stale part files: about 0.1 s, and 10 ms.
+constexpr std::size_t kMostEntriesAtStart = 100'000;
+constexpr std::size_t kMostEntriesPerFolder = 10'000;
 
 std::string error_text(int error) {
     std::string text = std::generic_category().message(error);
@@ -52,14 +56,6 @@ timespec timespec_of(std::int64_t ns) {
     return {.tv_sec = seconds, .tv_nsec = rest};
 }
 
-// ".NAME.farhaul-XXXXXXXX.part", with NAME cut so that the whole is a legal name.
-std::string temporary_name(const std::string& name) {
-    std::uint32_t random = 0;
-    if (::getrandom(&random, sizeof random, 0) != static_cast<ssize_t>(sizeof random))
-        random = static_cast<std::uint32_t>(::getpid());
-    return fmt::format(".{}.farhaul-{:08x}.part", name.substr(0, 220), random);
-}
-
 int rename_without_replacing(int folder, const char* from, const char* to) {
     if (::renameat2(folder, from, folder, to, RENAME_NOREPLACE) == 0) return 0;
     if (errno != EINVAL && errno != ENOSYS) return -1;
@@ -75,11 +71,18 @@ Result<std::unique_ptr<FileSink>> FileSink::open(const SinkOptions& options) {
     auto root = std::make_shared<Folder>();
     // The target is the user's own choice: a symlink there is followed.
     root->fd.reset(::open(options.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!root->fd && errno == ENOENT)
+        return fail(ErrorCode::kIo, "the folder '{}' is not there: make it with `mkdir -p`, or name another with --out",
+                    options.folder);
     if (!root->fd) return fail(ErrorCode::kIo, "cannot open the folder '{}': {}", options.folder, error_text(errno));
     if (::faccessat(root->fd.get(), ".", W_OK | X_OK, AT_EACCESS) != 0)
         return fail(ErrorCode::kIo, "cannot write to the folder '{}': {}", options.folder, error_text(errno));
     sink->folders_.push_back(std::move(root));
     return sink;
+}
+
+std::size_t FileSink::remove_stale() const {
+    return remove_stale_parts(folders_[0]->fd.get(), kMaxDepth, kMostEntriesAtStart);
 }
 
 FileSink::~FileSink() { abandon(); }
@@ -163,6 +166,8 @@ bool FileSink::take(const FolderRecord& record) {
             }
         }
     }
+    // Where the walk at the start did not get to.
+    if (folder->fd && !folder->created) remove_stale_parts(folder->fd.get(), 0, kMostEntriesPerFolder);
     folders_.push_back(std::move(folder));
     return true;
 }
@@ -211,9 +216,13 @@ bool FileSink::let_go_of_files(int error) {
 
 bool FileSink::create_temporary() {
     for (int attempt = 0; attempt < 16; ++attempt) {
-        std::string name = temporary_name(file_->name);
+        std::string name = part_name(file_->name);
         const int fd =
             ::openat(file_->folder->fd.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        if (fd >= 0 && !lock_part(fd)) {
+            ::close(fd);  // a receiver that starts just now took it for a stale one
+            continue;
+        }
         if (fd >= 0) {
             file_->fd.reset(fd);
             file_->temporary = std::move(name);

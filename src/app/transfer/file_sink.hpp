@@ -70,6 +70,9 @@ class FileSink {
     FileSink(const FileSink&) = delete;
     FileSink& operator=(const FileSink&) = delete;
 
+    /// Removes what receivers that were killed have left below the folder; see part_files.hpp. Returns how many files.
+    std::size_t remove_stale() const;
+
     /// Takes the next block. Returns false when the transfer is over: finished, or failed as a whole; outcome() and
     /// message() say how.
     bool consume(std::span<const std::byte> block);

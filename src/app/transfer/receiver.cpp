@@ -379,6 +379,10 @@ Status Receiver::listen() {
     auto endpoint = udp::UdpEndpoint::open(s.loop, options);
     if (!endpoint) return propagate(endpoint);
     s.endpoint = std::move(*endpoint);
+    // Not before: who gets the port is the receiver of this folder.
+    if (const std::size_t stale = (*sink)->remove_stale(); stale > 0 && s.events.warning)
+        s.events.warning(
+            fmt::format("removed {} partial file{} of a receiver that was killed", stale, stale == 1 ? "" : "s"));
     s.endpoint->listen([&s](const udp::IncomingRequest& request) { return s.on_request(request); },
                        [&s](udp::Connected connected) { s.on_accepted(std::move(connected)); });
     return {};

@@ -152,8 +152,11 @@ Result<Address> parse_address(std::string_view text, AddressUse use) {
     addrinfo* list = nullptr;
     const int code = getaddrinfo(host.c_str(), nullptr, &hints, &list);
     if (code != 0)
-        return fail(ErrorCode::kIo, "cannot look up host `{}`: {}", host,
-                    code == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(code));
+        return fail(ErrorCode::kIo, "cannot look up host `{}`: {}; {}", host,
+                    code == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(code),
+                    code == EAI_AGAIN
+                        ? "the name server does not answer: try again later, or write the address in numbers"
+                        : "check its spelling, or write the address in numbers");
     Address found;
     for (const addrinfo* entry = list; entry != nullptr && found.empty(); entry = entry->ai_next)
         found = Address::from_sockaddr(entry->ai_addr, entry->ai_addrlen);

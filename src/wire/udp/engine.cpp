@@ -261,7 +261,7 @@ void Engine::on_network_error(const NetworkError& error) {
             error.error == ECONNREFUSED
                 ? Error{ErrorCode::kPeerGone,
                         fmt::format("nobody listens on {}: start the other side first, or check the port", name)}
-                : fail_errno(error.error, "cannot reach " + name).error());
+                : send_failure(error.error, name).error());
         advance(attempt);
     }
 }

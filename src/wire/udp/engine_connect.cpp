@@ -58,7 +58,7 @@ void Engine::connect(const Address& peer, const ConnectParameters& wanted, std::
         if (error == EMSGSIZE) return ClientHandshake::Sent::kTooBig;
         // ECONNREFUSED is the report of an earlier request: on_network_error() counts those.
         if (error != 0 && error != EAGAIN && error != ENOBUFS && error != ECONNREFUSED)
-            raw->handshake.on_refused(fail_errno(error, "cannot send to " + raw->handshake.config().peer_name).error());
+            raw->handshake.on_refused(send_failure(error, raw->handshake.config().peer_name).error());
         return ClientHandshake::Sent::kOk;
     });
     attempts_.emplace(token, std::move(attempt));

@@ -27,6 +27,26 @@ bool set_int(int fd, int level, int name, int value) { return setsockopt(fd, lev
 
 }  // namespace
 
+std::unexpected<Error> bind_failure(int error_number, const Address& address) {
+    const char* hint = "choose another address";
+    if (error_number == EADDRINUSE) hint = "another program has the port: choose another one, or end that program";
+    if (error_number == EADDRNOTAVAIL)
+        hint = "this host has no such address: `ip address` lists those that it has, and :PORT takes all of them";
+    if (error_number == EACCES) hint = "ports below 1024 are for root: choose a higher one";
+    return fail(ErrorCode::kIo, "cannot listen on {}: {}; {}", address.to_string(), std::strerror(error_number), hint);
+}
+
+std::unexpected<Error> send_failure(int error_number, const std::string& peer) {
+    const char* hint = "check the address";
+    if (error_number == EACCES)
+        hint = "it is a broadcast address, or a firewall forbids it: give the address of one receiver";
+    if (error_number == EPERM) hint = "a firewall of this host forbids it";
+    if (error_number == ENETUNREACH || error_number == EHOSTUNREACH)
+        hint =
+            "there is no way to it: check the address, and that the host is up (`ip route get ADDRESS` shows the way)";
+    return fail(ErrorCode::kIo, "cannot reach {}: {}; {}", peer, std::strerror(error_number), hint);
+}
+
 UdpSocket::~UdpSocket() {
     if (fd_ >= 0) close(fd_);
 }
@@ -71,12 +91,7 @@ Status UdpSocket::set_up(const SocketOptions& options, bool ipv6) {
         bind_to = Address::from_sockaddr(reinterpret_cast<const sockaddr*>(&any), sizeof(any));
     }
     if (ipv6) set_int(fd_, IPPROTO_IPV6, IPV6_V6ONLY, 0);
-    if (bind(fd_, bind_to.sockaddr_ptr(), bind_to.length()) != 0)
-        return fail_errno(errno,
-                          errno == EADDRINUSE
-                              ? fmt::format("cannot listen on {}: another program has the port; choose another one",
-                                            bind_to.to_string())
-                              : fmt::format("cannot bind a UDP socket to {}", bind_to.to_string()));
+    if (bind(fd_, bind_to.sockaddr_ptr(), bind_to.length()) != 0) return bind_failure(errno, bind_to);
     sockaddr_storage bound{};
     socklen_t length = sizeof(bound);
     if (getsockname(fd_, reinterpret_cast<sockaddr*>(&bound), &length) != 0)

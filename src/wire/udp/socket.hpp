@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 #include <sys/socket.h>
 
@@ -21,6 +22,10 @@ struct NetworkError {
     std::uint32_t mtu = 0;  ///< EMSGSIZE: what the path carries, headers included; 0 if unknown
     Address destination;
 };
+
+/// Why `address` cannot be bound (kIo), or sent to, and what to do about it.
+std::unexpected<Error> bind_failure(int error_number, const Address& address);
+std::unexpected<Error> send_failure(int error_number, const std::string& peer);
 
 struct SocketOptions {
     Address bind;  ///< empty: any address and port
