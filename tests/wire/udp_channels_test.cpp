@@ -109,6 +109,48 @@ TEST(UdpNamespace, MtuBelowThePacketIsSurvivedByFragmentation) {
     if (!made) GTEST_SKIP() << "may not make a network namespace";
 }
 
+TEST(UdpNamespace, AFullChannelMakesOthersRepeatNothing) {
+    // As below: nobody answers for 10.9.0.2, so packets stay charged to their socket.
+    const bool made = in_namespace(
+        "ip link set lo up && ip link add v0 type veth peer name v1 && ip addr add 10.9.0.1/24 dev v0 && ip link set "
+        "v0 up && ip link set v1 up",
+        [] {
+            UdpOptions options;
+            options.channels = 3;
+            options.advertise = *parse_address("10.9.0.2:18520", AddressUse::kConnect);
+            Pair pair(options, options);
+            auto wire = pair.client->create_wire(pair.client->local_info(wanting(1448, 3)),
+                                                 pair.server->local_info(wanting(1448, 3)));
+            ASSERT_TRUE(wire) << wire.error().message;
+            RecordingSink sink;
+            (*wire)->attach(&sink);
+            const auto data = pattern(60 * 1448, 1);
+            const auto packets = packets_of(data, 1448, 3);
+            // The middle one takes a few packets only.
+            const int small = 4096, big = 1 << 20;
+            setsockopt(pair.client->socket_fd(1), SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+            std::size_t taken = 0;
+            std::uint64_t before = 0;
+            // Until the kernel has seen that the new interface is up, packets are dropped instead.
+            ASSERT_TRUE(pair.run_until(
+                [&] {
+                    before = (*wire)->counters().packets_sent;
+                    taken = (*wire)->tx_burst(packets);
+                    return taken < packets.size();
+                },
+                10));
+            EXPECT_GT((*wire)->counters().packets_sent - before, taken) << "other channels go on";
+            setsockopt(pair.client->socket_fd(1), SOL_SOCKET, SO_SNDBUF, &big, sizeof(big));
+            const auto rest = std::span(packets).subspan(taken);
+            EXPECT_EQ((*wire)->tx_burst(rest), rest.size());
+            EXPECT_EQ((*wire)->counters().packets_sent - before, packets.size());
+            // Sent on purpose, they are sent again.
+            EXPECT_EQ((*wire)->tx_burst(rest), rest.size());
+            EXPECT_EQ((*wire)->counters().packets_sent - before, packets.size() + rest.size());
+        });
+    if (!made) GTEST_SKIP() << "may not make a network namespace";
+}
+
 TEST(UdpNamespace, FullSocketThenUnreachableHost) {
     // Nobody answers for 10.9.0.2: packets wait in the neighbour's queue, charged to the socket, until the kernel gives
     // up on it.

@@ -1,5 +1,7 @@
 #include "wire/udp/connection.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -88,21 +90,44 @@ std::size_t Connection::tx_burst(std::span<const sdr::OutgoingPacket> packets) {
 }
 
 std::size_t Connection::send_over_channels(std::span<const sdr::OutgoingPacket> packets) {
-    std::size_t taken = packets.size();
     std::vector<std::uint16_t>& order = engine_.order_scratch();
+    if (limits_.channels == 1) {
+        order.clear();
+        for (std::size_t i = 0; i < packets.size(); ++i) order.push_back(static_cast<std::uint16_t>(i));
+        const TxResult result = engine_.transmitter().send(config_.paths[0], framing_, packets, order, counters_);
+        note(result, 0);
+        return result.taken;
+    }
+    std::array<bool, kTxBatch> sent{};
+    if (!sent_ahead_.empty()) {
+        std::size_t known = 0;
+        for (std::size_t i = 0; i < packets.size(); ++i) known += sent[i] = take_sent_ahead(packets[i]);
+        // Others than those that were refused: the layer above has changed its mind, and may mean to repeat them.
+        if (known == 0) sent_ahead_.clear();
+    }
+    std::size_t taken = packets.size();
     for (std::uint32_t channel = 0; channel < limits_.channels; ++channel) {
         order.clear();
         for (std::size_t i = 0; i < packets.size(); ++i)
-            if (limits_.channels == 1 || packets[i].channel % limits_.channels == channel)
+            if (packets[i].channel % limits_.channels == channel && !sent[i])
                 order.push_back(static_cast<std::uint16_t>(i));
         if (order.empty()) continue;
         const TxResult result = engine_.transmitter().send(config_.paths[channel], framing_, packets, order, counters_);
         note(result, channel);
-        // What other channels have sent beyond this point is sent again later: a duplicate does no harm, a gap would
-        // cost a round trip.
+        for (std::size_t i = 0; i < result.taken; ++i) sent[order[i]] = true;
         if (result.taken < order.size()) taken = std::min<std::size_t>(taken, order[result.taken]);
     }
+    for (std::size_t i = taken; i < packets.size(); ++i)
+        if (sent[i]) sent_ahead_.emplace_back(packets[i].immediate, packets[i].generation);
     return taken;
+}
+
+bool Connection::take_sent_ahead(const sdr::OutgoingPacket& packet) {
+    // In order, as a rule: the first is it.
+    const auto found = std::ranges::find(sent_ahead_, std::pair(packet.immediate, packet.generation));
+    if (found == sent_ahead_.end()) return false;
+    sent_ahead_.erase(found);
+    return true;
 }
 
 void Connection::note(const TxResult& result, std::uint32_t channel) {

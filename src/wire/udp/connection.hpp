@@ -19,6 +19,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/loop.hpp"
@@ -87,6 +88,7 @@ class Connection final : public UdpWire {
 
  private:
     std::size_t send_over_channels(std::span<const sdr::OutgoingPacket> packets);
+    bool take_sent_ahead(const sdr::OutgoingPacket& packet);
     void note(const TxResult& result, std::uint32_t channel);
     void send_frame(FrameType type, std::uint32_t sequence, std::uint32_t size);
     void send_frame_on(const TxPath& path, FrameType type, std::uint32_t sequence, std::uint32_t size);
@@ -108,6 +110,9 @@ class Connection final : public UdpWire {
     TxFraming framing_;
     UdpWireCounters counters_;
     std::uint32_t blocked_channels_ = 0;  // bit per channel
+    // Of the last burst: sent by their channels although an earlier packet's channel was full. The layer above offers
+    // them again. Immediate and generation name a packet.
+    std::vector<std::pair<std::uint32_t, std::uint32_t>> sent_ahead_;
     bool wants_writable_ = false;
     std::atomic<bool> poll_requested_{false};
     bool closed_ = false;
