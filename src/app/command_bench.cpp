@@ -416,7 +416,7 @@ void add_bench_command(CLI::App& app, int& exit_code) {
     command->add_flag("-a,--all", a->all_sizes, "Sizes 2, 4, ... 8388608");
     command->add_flag("-b,--bidirectional", a->both_ways, "Both ends write at the same time");
     command->add_option("-q,--qp", a->queue_pairs, "Queue pairs (connections) at once")
-        ->check(CLI::Range(1u, 64u))
+        ->check(CLI::Range(1u, kMaxQueuePairs))
         ->capture_default_str();
     command->add_option("-t,--tx-depth", a->depth, "Messages in flight per queue pair")
         ->check(CLI::Range(1u, kMaxDepth))

@@ -65,6 +65,26 @@ TEST(BenchPlan, RoundTripAndHostileBytes) {
     }
 }
 
+TEST(BenchPlan, QueuePairsShareTheReceiversBuffer) {
+    Plan plan;
+    const std::uint64_t buffer = 32u << 20;
+    const auto window = [&](std::uint32_t queue_pairs) {
+        plan.queue_pairs = queue_pairs;
+        return connection_config(plan, {}, Duration::from_seconds(1), buffer).window_bytes;
+    };
+    EXPECT_EQ(window(1), 0u) << "the connection's own choice";
+    for (const std::uint32_t n : {2u, 3u, 16u, kMaxQueuePairs}) {
+        EXPECT_GT(window(n), 0u);
+        EXPECT_LE(window(n) * n, buffer / 4) << n;
+    }
+    plan.rate = BitRate::from_gigabits(1);
+    EXPECT_EQ(window(2), 0u) << "the rate holds it back";
+    plan.queue_pairs = kMaxQueuePairs + 1;
+    EXPECT_FALSE(decode_plan(encode(plan)));
+    plan.queue_pairs = 0;
+    EXPECT_FALSE(decode_plan(encode(plan)));
+}
+
 TEST(BenchPlan, PatternNoticesEveryFlippedByte) {
     for (const std::size_t size : {1, 7, 8, 9, 100}) {
         std::vector<std::byte> message(size);
@@ -141,6 +161,35 @@ TEST(BenchLoopback, EverySchemeDeliversEveryMessage) {
         EXPECT_GT(result->bandwidth.average_bits_per_second, 0);
         EXPECT_EQ(result->payload_bytes, 1400u);
     }
+}
+
+TEST(BenchLoopback, ThePeakOfSeveralQueuePairsIsWhatTheyDidTogether) {
+    const RunningServer server;
+    Plan plan = small_plan();
+    plan.rate = BitRate::from_gigabits(0.05);
+    auto result = run(server, plan, 4);
+    ASSERT_TRUE(result) << result.error().message;
+    const BandwidthRow& row = result->bandwidth;
+    EXPECT_EQ(row.iterations, 800u);
+    EXPECT_GE(row.peak_bits_per_second, row.average_bits_per_second);
+    // The line's rate covers headers as well, so the payload's stays below it, but for the first burst.
+    EXPECT_LE(row.peak_bits_per_second, 1.25 * 4 * 0.05e9);
+    EXPECT_LE(row.average_bits_per_second, 1.05 * 4 * 0.05e9);
+}
+
+TEST(BenchLoopback, ManyQueuePairsOverrunNothing) {
+    const RunningServer server;
+    Plan plan = small_plan();
+    plan.bytes = 65536;
+    plan.iterations = 100;
+    plan.depth = 128;
+    plan.validate = false;
+    plan.rate = {};
+    auto result = run(server, plan, kMaxQueuePairs);
+    ASSERT_TRUE(result) << result.error().message;
+    EXPECT_EQ(result->bandwidth.iterations, 100u * kMaxQueuePairs);
+    // Before the first round trips are known, some are taken for lost.
+    EXPECT_LE(result->bandwidth.packets_resent, result->bandwidth.packets_sent / 8);
 }
 
 TEST(BenchLoopback, BothWaysCountsBoth) {

@@ -9,7 +9,7 @@
 namespace farhaul::app::bench {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x31424846;  // "FHB1"
+constexpr std::uint32_t kMagic = 0x32424846;  // "FHB2"
 enum Flags : std::uint8_t { kRaw = 1, kLatency = 2, kBothWays = 4, kValidate = 8 };
 // A longer Write is cut into messages of this size.
 constexpr std::uint64_t kMessageBytes = 4u << 20;
@@ -30,6 +30,7 @@ std::vector<std::byte> encode(const Plan& plan) {
     w.write(plan.chunk_bytes);
     w.write(plan.rate.bits_per_second());
     w.write(static_cast<std::uint32_t>(std::llround(plan.rto_rtts * 1000)));
+    w.write(plan.queue_pairs);
     return out;
 }
 
@@ -50,8 +51,10 @@ Result<Plan> decode_plan(std::span<const std::byte> bytes) {
     plan.chunk_bytes = r.read<std::uint32_t>();
     plan.rate = BitRate::from_bits_per_second(r.read<std::uint64_t>());
     const auto rto = r.read<std::uint32_t>();
+    plan.queue_pairs = r.read<std::uint32_t>();
     if (!r.ok() || !scheme || plan.bytes < 1 || plan.bytes > kMaxMessageBytes || plan.depth < 1 ||
-        plan.depth > kMaxDepth || plan.chunk_bytes < 1 || rto < 1000 || rto > 100'000)
+        plan.depth > kMaxDepth || plan.chunk_bytes < 1 || rto < 1000 || rto > 100'000 || plan.queue_pairs < 1 ||
+        plan.queue_pairs > kMaxQueuePairs)
         return fail(ErrorCode::kProtocol, "the client's plan is out of range");
     plan.scheme = *scheme;
     plan.rto_rtts = rto / 1000.0;
@@ -80,13 +83,19 @@ sdr::QueuePairConfig queue_pair_config(const Plan& plan, const udp::ConnectParam
     return config;
 }
 
-reliable::ConnectionConfig connection_config(const Plan& plan, Duration round_trip, Duration timeout) {
+reliable::ConnectionConfig connection_config(const Plan& plan, Duration round_trip, Duration timeout,
+                                             std::uint64_t receive_buffer_bytes) {
     reliable::ConnectionConfig config;
     config.scheme = plan.scheme;
     config.rto_rtts = plan.rto_rtts;
     config.initial_rtt = std::max(round_trip, Duration::from_microseconds(100));
     config.peer_timeout = timeout;
     config.keepalive = timeout / 5;
+    // Alone, a connection chooses by itself. Several share one socket at the receiver, and what they have in flight
+    // together must fit its buffer, of which the kernel's records take the larger part.
+    if (plan.queue_pairs > 1 && plan.rate.unlimited() && receive_buffer_bytes > 0)
+        config.window_bytes =
+            std::clamp<std::uint64_t>(receive_buffer_bytes / 4 / plan.queue_pairs, 16u << 10, 4u << 20);
     return config;
 }
 

@@ -27,10 +27,12 @@ struct Plan {
     std::uint32_t chunk_bytes = 65536;
     BitRate rate;  ///< of each sender
     double rto_rtts = 3;
+    std::uint32_t queue_pairs = 1;  ///< that share the receiver's socket: 1 .. kMaxQueuePairs
 };
 
 inline constexpr std::uint64_t kMaxMessageBytes = std::uint64_t{1} << 40;
 inline constexpr std::uint32_t kMaxDepth = 512;
+inline constexpr std::uint32_t kMaxQueuePairs = 64;
 /// Buffers of all messages in flight share this much memory: messages beyond it land on each other, as with perftest's
 /// single buffer.
 inline constexpr std::uint64_t kRegionBytes = 16u << 20;
@@ -43,7 +45,9 @@ Result<Plan> decode_plan(std::span<const std::byte> bytes);
 std::uint64_t region_bytes(const Plan& plan);
 sdr::QueuePairConfig queue_pair_config(const Plan& plan, const udp::ConnectParameters& agreed, Duration round_trip,
                                        Duration timeout);
-reliable::ConnectionConfig connection_config(const Plan& plan, Duration round_trip, Duration timeout);
+/// `receive_buffer_bytes`: of the socket that all queue pairs share (see sdr::WireLimits).
+reliable::ConnectionConfig connection_config(const Plan& plan, Duration round_trip, Duration timeout,
+                                             std::uint64_t receive_buffer_bytes);
 std::string scheme_name(const Plan& plan);
 
 /// The pattern of message `number`, and whether it is there.

@@ -19,6 +19,7 @@ class RawSession final : public Session, private sdr::QueuePairListener {
     const std::optional<Error>& error() const override { return error_; }
     BandwidthRow row() const override;
     const std::vector<std::int64_t>& completions() const override { return completions_; }
+    TimePoint started() const override { return first_; }
 
     /// What the receiving end tells: 56 bytes, see raw_session.cpp.
     struct Figures {

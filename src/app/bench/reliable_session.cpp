@@ -12,9 +12,9 @@ Result<std::unique_ptr<Session>> ReliableSession::make(udp::RealLoop& loop, udp:
                                                        bool client, Duration timeout) {
     std::unique_ptr<ReliableSession> session(new ReliableSession(std::move(connected), plan, client));
     const auto& c = session->connected_;
-    auto connection =
-        reliable::Connection::create(loop, *c.wire, queue_pair_config(plan, c.parameters, c.round_trip, timeout),
-                                     connection_config(plan, c.round_trip, timeout));
+    auto connection = reliable::Connection::create(
+        loop, *c.wire, queue_pair_config(plan, c.parameters, c.round_trip, timeout),
+        connection_config(plan, c.round_trip, timeout, c.wire->limits().receive_buffer_bytes));
     if (!connection) return propagate(connection);
     session->connection_ = std::move(*connection);
     session->prepare();

@@ -16,6 +16,7 @@ class ReliableSession final : public Session {
     const std::optional<Error>& error() const override { return error_; }
     BandwidthRow row() const override;
     const std::vector<std::int64_t>& completions() const override { return completions_; }
+    TimePoint started() const override { return started_; }
     std::vector<std::int64_t> take_samples() override { return std::move(samples_); }
 
  private:

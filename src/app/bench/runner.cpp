@@ -127,6 +127,7 @@ Result<std::unique_ptr<Client>> Client::open(udp::RealLoop& loop, const udp::Add
 Result<RunResult> Client::run(Plan plan, std::uint32_t queue_pairs, Duration duration, std::uint32_t packet_bytes) {
     State& s = *state_;
     if (duration > Duration{}) plan.iterations = 0;
+    plan.queue_pairs = queue_pairs;
     udp::ConnectParameters wanted;
     wanted.payload_bytes = packet_bytes > 0 ? packet_bytes : udp::kMaxPayloadBytes;
     wanted.max_messages = kMaxDepth;
@@ -174,26 +175,29 @@ Result<RunResult> Client::run(Plan plan, std::uint32_t queue_pairs, Duration dur
 
     BandwidthRow& row = result.bandwidth;
     std::vector<std::int64_t> completions, samples;
-    double peaks = 0;
     for (const auto& session : sessions) {
         if (session->error()) return std::unexpected(*session->error());
         const BandwidthRow part = session->row();
         row.iterations += part.iterations;
-        row.seconds = std::max(row.seconds, part.seconds);
+        const double late_seconds = plan.raw ? 0 : (session->started() - start).seconds();
+        row.seconds = std::max(row.seconds, part.seconds + (queue_pairs == 1 ? 0 : late_seconds));
         row.packets_sent += part.packets_sent;
         row.packets_resent += part.packets_resent;
         row.incomplete += part.incomplete;
         row.invalid += part.invalid;
-        peaks += part.peak_bits_per_second;
-        completions.insert(completions.end(), session->completions().begin(), session->completions().end());
+        if (queue_pairs == 1) row.peak_bits_per_second = part.peak_bits_per_second;
+        // One clock for all: a peak is what they did at the same time.
+        const std::int64_t late = (session->started() - start).nanoseconds();
+        for (const std::int64_t at : session->completions()) completions.push_back(at + late);
         auto more = session->take_samples();
         samples.insert(samples.end(), more.begin(), more.end());
     }
     row.bytes = plan.bytes;
     if (row.seconds <= 0) row.seconds = wall;
     std::sort(completions.begin(), completions.end());
+    const double told = row.peak_bits_per_second;  // by the receiver of raw messages
     fill_rates(row, completions, std::size_t{plan.depth} * queue_pairs);
-    row.peak_bits_per_second = std::max(row.peak_bits_per_second, peaks);
+    row.peak_bits_per_second = std::max(row.peak_bits_per_second, told);
     // Half of a ping-pong's round trip, as perftest reports it.
     for (auto& sample : samples) sample /= 2;
     result.latency = latency_row(plan.bytes, samples);

@@ -29,6 +29,8 @@ class Session {
     /// When done: messages, seconds (of this connection), packets; and the completion times for the peak.
     virtual BandwidthRow row() const = 0;
     virtual const std::vector<std::int64_t>& completions() const = 0;
+    /// What completions() count from.
+    virtual TimePoint started() const = 0;
     /// Round trips of the ping-pong in nanoseconds.
     virtual std::vector<std::int64_t> take_samples() { return {}; }
 };
