@@ -256,6 +256,16 @@ void add_sim_command(CLI::App& app, int& exit_code) {
     add_parsed(command, "--mtu", config.mtu_bytes, parse_small_size, "Payload of a packet in bytes", "4096", "SIZE");
     add_parsed(command, "--chunk", config.chunk_bytes, parse_small_size, "Bytes of a chunk: 1 to 64 packets", "64KiB",
                "SIZE");
+    command
+        .add_option_function<double>(
+            "--encode-rate", [&config](double gigabytes) { config.encode_bytes_per_second = gigabytes * 1e9; },
+            "GB/s of data that one core encodes into up to eight rows of parity (auto)")
+        ->type_name("GBPS")
+        ->default_str("16");
+    whole_number(command.add_option("--encode-cores", config.encode_workers, "Cores that encode (auto)")
+                     ->type_name("N")
+                     ->default_str("8"))
+        ->check(CLI::Range(1u, 1024u));
     add_parsed(command, "--overhead", config.overhead_bytes, parse_small_size,
                "Bytes that a packet occupies on the line beside its payload", "0", "SIZE");
     whole_number(command.add_option("--runs", config.runs, "Independent runs")->type_name("N")->default_str("1"));

@@ -9,6 +9,7 @@
 
 #include "base/random.hpp"
 #include "reliable/connection.hpp"
+#include "wire/sim/sim_executor.hpp"
 
 namespace farhaul::app {
 
@@ -25,6 +26,12 @@ wire::SimLinkConfig link_of(const SimulationConfig& config, const sdr::Immediate
     link::LinkConfig one_way;
     one_way.rate = config.rate;
     one_way.loss = {.probability = config.loss, .mean_burst_packets = config.mean_burst_packets};
+    // Acknowledgements are few: a burst must not swallow those of a whole second.
+    one_way.burst_outlives_idle = Duration::from_milliseconds(1);
+    if (!config.rate.unlimited())
+        one_way.burst_outlives_idle = std::max(
+            one_way.burst_outlives_idle,
+            config.rate.time_for(config.mtu_bytes + config.overhead_bytes).scaled(16 * config.mean_burst_packets));
     one_way.loss_per_group = config.loss_unit == LossUnit::kChunk;
     one_way.jitter = config.jitter;
     one_way.reorder_probability = config.reorder_probability;
@@ -79,6 +86,8 @@ Status validate(const SimulationConfig& config) {
         return bad("reordered packets need a delay above 0");
     if (!(config.rto_rtts > 0 && config.rto_rtts <= 1000))
         return bad("the timeout must be above 0 and at most 1000 round trips");
+    if (!(config.encode_bytes_per_second > 0) || config.encode_workers < 1 || config.encode_workers > 1024)
+        return bad("encoding needs a rate above 0 and 1 to 1024 cores");
     if (config.runs < 1) return bad("at least one run is needed");
     return {};
 }
@@ -121,6 +130,9 @@ Result<SimulatedRun> simulate_run(const SimulationConfig& config, std::uint32_t 
     reliability.peer_timeout = queue_pair.control_timeout;
 
     wire::SimLoop loop;
+    wire::SimExecutor workers(loop, config.encode_bytes_per_second, config.encode_workers);
+    reliability.line_rate = config.rate;
+    reliability.executor = &workers;
     wire::SimNetwork network(loop);
     auto ends = network.connect(link, seed_of(config, number));
     if (!ends) return propagate(ends);

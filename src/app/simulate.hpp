@@ -37,6 +37,8 @@ struct SimulationConfig {
     std::uint32_t mtu_bytes = 4096;         ///< payload per packet
     std::uint32_t chunk_bytes = 64 * 1024;  ///< 1 to 64 packets
     std::uint32_t overhead_bytes = 0;       ///< added to every packet on the line
+    double encode_bytes_per_second = 16e9;  ///< of data that one core turns into up to eight rows of parity; `auto`
+    std::uint32_t encode_workers = 8;       ///< cores that encode beside the injection, at least 1
     std::uint32_t runs = 1;
     std::uint64_t seed = 1;
     std::uint32_t threads = 0;  ///< 0: all cores

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -28,7 +29,8 @@ namespace farhaul::link {
 
 /// Loss of packets. With mean_burst_packets <= 1: independent with probability `probability`. Otherwise
 /// Gilbert-Elliott: a bad state in which every packet is lost, of geometric length with that mean, entered so that the
-/// average loss is `probability`. Good states have at least one packet, so bursts of mean L cannot lose more than L /
+/// average loss is `probability`. A state lasts for packets, not for time, unless LinkConfig::burst_outlives_idle is
+/// limited. Good states have at least one packet, so bursts of mean L cannot lose more than L /
 /// (L + 1) on average (but probability 1 loses everything).
 struct Loss {
     double probability = 0;
@@ -40,6 +42,9 @@ struct LinkConfig {
     Duration delay{};               ///< propagation, one way
     std::uint64_t queue_bytes = 0;  ///< drop-tail queue before the line, counting what is not sent yet; 0 = unlimited
     Loss loss{};
+    /// A line that was idle for longer starts in a state of its own again: what caused a burst has gone by then, and an
+    /// endpoint that is reduced to a probe now and then does not meet the same burst for seconds.
+    Duration burst_outlives_idle = Duration::from_nanoseconds(std::numeric_limits<std::int64_t>::max());
     /// Loss is decided per group of this many consecutive packets of a message (a chunk), not per packet: `sdr sim
     /// --loss-unit chunk`.
     bool loss_per_group = false;
@@ -107,6 +112,11 @@ class LinkModel {
             ++counters_.dropped_down;
             fate.dropped = DropReason::kLinkDown;
             return fate;
+        }
+        if (bursty_) {
+            if (now - last_offered_ > config_.burst_outlives_idle) [[unlikely]]
+                start_loss(config_.loss);
+            last_offered_ = now;
         }
         if (config_.loss_per_group ? group_is_lost(group) : next_is_lost()) [[unlikely]] {
             ++counters_.dropped_loss;
@@ -176,6 +186,7 @@ class LinkModel {
     std::uint64_t packets_until_loss_ = 0;  // drawn ahead: one draw per loss, not per packet
     std::uint64_t burst_left_ = 0;  // lost packets until the bad state ends, from the moment packets_until_loss_ is 0
     bool bursty_ = false;
+    TimePoint last_offered_;
     double good_scale_ = 0, bad_scale_ = 0;  // 1 / log(1 - leaving probability) of the two states
     bool has_last_group_ = false;
     std::uint64_t last_group_ = 0;

@@ -43,6 +43,8 @@ bool decode_ack(std::span<const std::byte> datagram, Ack& ack) {
     if (reader.read<std::uint8_t>() != static_cast<std::uint8_t>(DatagramKind::kAck)) return false;
     ack.event = reader.read<std::uint32_t>();
     ack.probe = reader.read<std::uint32_t>();
+    ack.rebuilt = reader.read<std::uint32_t>();
+    ack.rebuilt_bursts = reader.read<std::uint32_t>();
     ack.completed_below = reader.read<std::uint64_t>();
     const auto bitmap_bytes = reader.read<std::uint8_t>();
     const auto bitmap = reader.read_bytes(bitmap_bytes);
@@ -115,15 +117,16 @@ void encode_abort(const Error& error, std::vector<std::byte>& out) {
     writer.write_bytes(std::as_bytes(std::span(error.message)).first(std::min<std::size_t>(error.message.size(), 200)));
 }
 
-void AckEncoder::begin(std::uint32_t event, std::uint32_t probe, std::uint64_t completed_below,
-                       std::span<const std::uint64_t> completed_ahead) {
+void AckEncoder::begin(const AckReport& report, std::span<const std::uint64_t> completed_ahead) {
     bytes_.clear();
-    completed_below_ = completed_below;
+    completed_below_ = report.completed_below;
     ByteWriter writer(bytes_);
     writer.write(static_cast<std::uint8_t>(DatagramKind::kAck));
-    writer.write(event);
-    writer.write(probe);
-    writer.write(completed_below);
+    writer.write(report.event);
+    writer.write(report.probe);
+    writer.write(report.rebuilt);
+    writer.write(report.rebuilt_bursts);
+    writer.write(report.completed_below);
     auto bitmap = std::as_bytes(completed_ahead);
     bitmap = bitmap.first(std::min<std::size_t>(bitmap.size(), 255));
     while (!bitmap.empty() && bitmap.back() == std::byte{0}) bitmap = bitmap.first(bitmap.size() - 1);

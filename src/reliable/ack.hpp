@@ -6,9 +6,8 @@
 // per message or part of a message. A section covers packets [first, end) of a message: those in its list of missing
 // runs have not arrived, all others have.
 //
-//   Ack      u8 kind = 1, u32 event, u32 probe, u64 completed_below, u8 n, n bytes of bitmap (bit i: message
-//   completed_below + i is
-//            complete), then sections until the end of the datagram:
+//   Ack      u8 kind = 1, u32 event, u32 probe, u32 rebuilt, u32 rebuilt_bursts, u64 completed_below, u8 n, n bytes of
+//            bitmap (bit i: message completed_below + i is complete), then sections until the end of the datagram:
 //            varint sequence - completed_below, u8 flags (1 = negative acknowledgement of go-back-N), varint first,
 //            varint end - first, u16 runs, runs x (varint gap since the end of the previous run, varint length)
 //   Probe    u8 kind = 2, u32 id: answered at once by an Ack that echoes it
@@ -46,10 +45,16 @@ struct AckSection {
     std::uint32_t runs = 0;
 };
 
-struct Ack {
-    std::uint32_t event = 0;
-    std::uint32_t probe = 0;  ///< 0: none seen yet
+/// What a receiver tells of itself in every Ack.
+struct AckReport {
+    std::uint32_t event = 0;           ///< number of the snapshot
+    std::uint32_t probe = 0;           ///< latest seen; 0: none yet
+    std::uint32_t rebuilt = 0;         ///< packets rebuilt from parity since the connection began, modulo 2^32
+    std::uint32_t rebuilt_bursts = 0;  ///< runs of neighbours that they were
     std::uint64_t completed_below = 0;
+};
+
+struct Ack : AckReport {
     std::vector<std::uint64_t> completed_ahead;  ///< bit i: message completed_below + i is complete
     std::vector<AckSection> sections;
     std::vector<PacketRun> missing;
@@ -77,8 +82,7 @@ class AckEncoder {
     explicit AckEncoder(std::size_t max_bytes) : max_bytes_(max_bytes) {}
     static constexpr std::size_t kMinDatagramBytes = 400;
 
-    void begin(std::uint32_t event, std::uint32_t probe, std::uint64_t completed_below,
-               std::span<const std::uint64_t> completed_ahead);
+    void begin(const AckReport& report, std::span<const std::uint64_t> completed_ahead);
     /// False when there is no room for a section with at least one run: send, begin() again.
     bool begin_section(std::uint64_t sequence, std::uint32_t first, bool go_back = false);
     /// Runs in ascending order, not touching each other. False when there is no room: end the section at run.first.

@@ -8,6 +8,7 @@
 #include "reliable/parity.hpp"
 #include "reliable/reader.hpp"
 #include "reliable/round_trip.hpp"
+#include "reliable/tail_code.hpp"
 #include "reliable/writer.hpp"
 
 namespace farhaul::reliable {
@@ -55,7 +56,8 @@ struct Connection::State final : sdr::QueuePairListener {
     ConnectionConfig config;
     RoundTrip round_trip;
     ConnectionCounters counters;
-    std::unique_ptr<Coding> coding;  // null unless the scheme is coded
+    std::unique_ptr<Coding> coding;    // null unless the scheme is coded
+    std::unique_ptr<TailCoding> tail;  // null unless it is `auto`
     std::unique_ptr<sdr::QueuePair> queue_pair;
     // Before the queue pair is destroyed they give back their handles: declared after it.
     std::unique_ptr<Writer> writer;
@@ -196,11 +198,18 @@ Result<std::unique_ptr<Connection>> Connection::create(Loop& loop, sdr::Wire& wi
             Coding::create(config.scheme, queue_pair_config.payload_bytes, queue_pair_config.packets_per_chunk);
         if (!coding) return propagate(coding);
         state.coding = std::move(*coding);
-        // Every data message brings a parity message, which for a small one is the larger of the two.
-        pair_config.max_messages = std::min(pair_config.max_messages * 2, pair_config.layout.message_ids());
+        // For a small message that of its parity is the larger of the two.
         pair_config.max_message_bytes =
             std::max(pair_config.max_message_bytes, state.coding->parity_bytes(pair_config.max_message_bytes));
     }
+    if (config.scheme.kind == Scheme::Kind::kAuto) {
+        state.tail =
+            std::make_unique<TailCoding>(queue_pair_config.payload_bytes, queue_pair_config.layout.max_packets());
+        pair_config.max_message_bytes =
+            std::max(pair_config.max_message_bytes, state.tail->parity_bytes(pair_config.max_message_bytes));
+    }
+    if (config.scheme.paired())
+        pair_config.max_messages = std::min(pair_config.max_messages * 2, pair_config.layout.message_ids());
     if (config.window_bytes == 0 && pair_config.rate_limit.unlimited() && wire.limits().receive_buffer_bytes > 0)
         state.config.window_bytes =
             std::clamp<std::uint64_t>(wire.limits().receive_buffer_bytes / 4, 64u << 10, 4u << 20);
@@ -211,9 +220,10 @@ Result<std::unique_ptr<Connection>> Connection::create(Loop& loop, sdr::Wire& wi
     const auto defer = [&state](std::function<void()> callback) { state.defer(std::move(callback)); };
     const auto abort = [&state](const Error& error) { state.abort_and_tell(error); };
     state.writer = std::make_unique<Writer>(Writer::Environment{loop, *state.queue_pair, state.config, state.round_trip,
-                                                                state.counters, state.coding.get(), defer, abort});
+                                                                state.counters, state.coding.get(), state.tail.get(),
+                                                                defer, abort});
     state.reader = std::make_unique<Reader>(Reader::Environment{loop, *state.queue_pair, state.config, state.round_trip,
-                                                                state.counters, state.coding.get(),
+                                                                state.counters, state.coding.get(), state.tail.get(),
                                                                 queue_pair_config.max_message_bytes, defer, abort});
     state.arm_watch();
     return connection;

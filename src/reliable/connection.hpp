@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 
+#include "base/executor.hpp"
 #include "base/loop.hpp"
 #include "base/result.hpp"
 #include "reliable/scheme.hpp"
@@ -48,6 +49,11 @@ struct ConnectionConfig {
     /// Zero: no limit if the queue pair has a rate limit; otherwise what the wire's receive buffers hold safely, since
     /// nothing else then keeps the sender from overrunning them.
     std::uint64_t window_bytes = 0;
+    /// What the path carries, payload and overhead_bytes counted, for schemes that need to know how much is in flight.
+    /// Unlimited: the queue pair's rate limit if it has one, else the window.
+    BitRate line_rate{};
+    /// Where parity is encoded; it must outlive the connection. Null: on the loop's thread, just before it is sent.
+    Executor* executor = nullptr;
     /// Send a probe after so long a silence of ours, so that peer_timeout holds on an idle connection too. Zero: off.
     Duration keepalive;
 };
@@ -66,6 +72,7 @@ struct ConnectionCounters {
     std::uint64_t packets_first = 0;  ///< packets sent for the first time
     std::uint64_t packets_resent = 0;
     std::uint64_t packets_parity = 0;    ///< of coding schemes
+    std::uint64_t packets_rebuilt = 0;   ///< by the receiver, from parity
     std::uint64_t packets_spurious = 0;  ///< resent although the first copy had arrived, as far as acks show
     std::uint64_t timeouts = 0;          ///< retransmission timer expiries that resent something
     std::uint64_t acks_sent = 0, acks_received = 0;

@@ -28,6 +28,7 @@ Reader::Reader(Environment environment)
           },
           this) {
     if (env_.coding != nullptr) repairer_ = std::make_unique<Repairer>(*env_.coding, env_.queue_pair);
+    if (env_.tail != nullptr) tail_repairer_ = std::make_unique<TailRepairer>(*env_.tail, env_.queue_pair);
 }
 
 Reader::~Reader() {
@@ -75,8 +76,10 @@ void Reader::post_messages() {
             operation->posted += length;
             operation->all_posted = last;
             ++operation->messages_open;
-            if (env_.coding != nullptr) {
-                parity_due_ = ParityDue{env_.coding->parity_bytes(length), operation->buffer != nullptr};
+            if (paired()) {
+                const std::uint64_t bytes =
+                    env_.tail != nullptr ? env_.tail->parity_bytes(length) : env_.coding->parity_bytes(length);
+                parity_due_ = ParityDue{bytes, operation->buffer != nullptr};
                 if (!post_parity()) return;
             }
         }
@@ -111,7 +114,15 @@ void Reader::repair(std::uint64_t data_sequence) {
     if (data == nullptr || parity == nullptr || data->slot == nullptr || parity->slot == nullptr ||
         data->slot->complete())
         return;
-    repairer_->repair(*data->slot, *parity->slot, parity->parity_buffer.get(), data->posted_length);
+    if (tail_repairer_) {
+        const auto outcome =
+            tail_repairer_->repair(*data->slot, *parity->slot, parity->parity_buffer.get(), data->posted_length);
+        rebuilt_ += outcome.packets;
+        rebuilt_bursts_ += outcome.bursts;
+    } else {
+        rebuilt_ += static_cast<std::uint32_t>(
+            repairer_->repair(*data->slot, *parity->slot, parity->parity_buffer.get(), data->posted_length));
+    }
 }
 
 Reader::Message* Reader::find(std::uint64_t sequence) {
@@ -145,7 +156,7 @@ void Reader::on_progress(sdr::MessageSlot& slot) {
     if (message == nullptr || message->slot != &slot) return;
     message->dirty = message->started = true;
     std::uint64_t sequence = slot.sequence();
-    if (env_.coding != nullptr) {
+    if (paired()) {
         if (message->is_parity) message = find(--sequence);
         repair(sequence);
     }
@@ -184,8 +195,7 @@ void Reader::complete(std::uint64_t sequence, bool early) {
     operation->received += message.slot->length();
     operation->early = operation->early || early;
     close(message);
-    if (Message* parity = find(sequence + 1); env_.coding != nullptr && parity != nullptr && parity->slot != nullptr)
-        close(*parity);
+    if (Message* parity = find(sequence + 1); paired() && parity != nullptr && parity->slot != nullptr) close(*parity);
     --operation->messages_open;
     retire();
     if (operation->all_posted && operation->messages_open == 0) {
@@ -267,7 +277,11 @@ void Reader::on_probe(std::uint32_t id) {
 void Reader::next_datagram() {
     env_.queue_pair.send_datagram(encoder_.datagram());
     ++env_.counters.acks_sent;
-    encoder_.begin(event_, latest_probe_, first_sequence_, completed_ahead_);
+    begin_datagram();
+}
+
+void Reader::begin_datagram() {
+    encoder_.begin({event_, latest_probe_, rebuilt_, rebuilt_bursts_, first_sequence_}, completed_ahead_);
 }
 
 void Reader::send_ack() {
@@ -278,7 +292,7 @@ void Reader::send_ack() {
     completed_ahead_.assign((messages_.size() + 63) / 64, 0);
     for (std::size_t i = 0; i < messages_.size(); ++i)
         if (messages_[i].slot == nullptr) completed_ahead_[i / 64] |= 1ull << (i % 64);
-    encoder_.begin(event_, latest_probe_, first_sequence_, completed_ahead_);
+    begin_datagram();
     // Messages that have not begun need no section but the first of them, lest the loss of a whole message pass
     // unnoticed. What is behind it is reported when it has begun itself or becomes the first.
     bool first_unstarted = true;

@@ -10,8 +10,8 @@
 //   otherwise), with
 //     what is missing.
 //   - when a probe comes: at once (not more often than every 20 us).
-//   - coded schemes: as with `sr-nack`. Behind every data message a parity message is opened, on memory of our own;
-//   whenever either of the
+//   - coded schemes and `auto`: as with `sr-nack`. Behind every data message a parity message is opened, on memory of
+//   our own; whenever either of the
 //     two took packets, what has enough parity is rebuilt in place. Both are complete when the data is.
 //   - `gbn`: once per gap, a request to go back.
 // When nothing arrives the reader is silent: asking again is the writer's task, who knows what it has sent.
@@ -29,6 +29,7 @@
 #include "reliable/connection.hpp"
 #include "reliable/parity.hpp"
 #include "reliable/round_trip.hpp"
+#include "reliable/tail_code.hpp"
 #include "sdr/queue_pair.hpp"
 
 namespace farhaul::reliable {
@@ -42,6 +43,7 @@ class Reader {
         RoundTrip& round_trip;
         ConnectionCounters& counters;
         const Coding* coding;             ///< null unless the scheme is coded
+        TailCoding* tail;                 ///< null unless it is `auto`
         std::uint64_t max_message_bytes;  ///< where buffers are cut
         std::function<void(std::function<void()>)> defer;
         std::function<void(Error)> abort;
@@ -98,6 +100,8 @@ class Reader {
     void send_ack();
     void encode_message(std::uint64_t sequence, Message& message);
     void next_datagram();
+    void begin_datagram();
+    bool paired() const { return env_.config.scheme.paired(); }
     void schedule_final_acks();
     Duration ack_interval() const;
 
@@ -115,6 +119,8 @@ class Reader {
     AckEncoder encoder_;
     Timer ack_timer_, final_timer_;
     std::unique_ptr<Repairer> repairer_;
+    std::unique_ptr<TailRepairer> tail_repairer_;
+    std::uint32_t rebuilt_ = 0, rebuilt_bursts_ = 0;
     struct ParityDue {
         std::uint64_t bytes;
         bool carries_payload;

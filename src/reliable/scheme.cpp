@@ -14,6 +14,7 @@ constexpr std::pair<Scheme::Kind, std::string_view> kNames[] = {
     {Scheme::Kind::kSelectiveRepeatNack, "sr-nack"},
     {Scheme::Kind::kErasure, "ec"},
     {Scheme::Kind::kErasureXor, "ec-xor"},
+    {Scheme::Kind::kAuto, "auto"},
 };
 
 bool read_number(std::string_view& text, unsigned& value) {
@@ -83,6 +84,6 @@ Result<Scheme> decode_scheme(std::uint32_t number) {
                 scheme_names());
 }
 
-std::string scheme_names() { return "gbn, sr, sr-nack, ec:K,M, ec-xor:K,M"; }
+std::string scheme_names() { return "auto, gbn, sr, sr-nack, ec:K,M, ec-xor:K,M"; }
 
 }  // namespace farhaul::reliable

@@ -20,6 +20,8 @@ struct Scheme {
         kErasure,     ///< `ec:K,M`: Reed-Solomon: any M losses of K+M symbols are repaired without asking; then as
                       ///< `sr-nack`
         kErasureXor,  ///< `ec-xor:K,M`: parity i repairs one loss among the data symbols j with j mod M = i
+        kAuto,        ///< `auto`: as `sr-nack`, and parity for the last round trip's worth of data, sent when nothing
+                      ///< else waits, as much as the losses seen so far ask for
     };
     Kind kind = Kind::kSelectiveRepeatNack;
     std::uint8_t data_symbols = 0;    ///< K, of coded schemes
@@ -27,13 +29,16 @@ struct Scheme {
     bool chunk_symbols = false;       ///< a symbol is a chunk instead of a packet: `ec:32,8/chunk`
 
     bool coded() const { return kind == Kind::kErasure || kind == Kind::kErasureXor; }
+    /// Every message brings a message of parity.
+    bool paired() const { return coded() || kind == Kind::kAuto; }
     bool operator==(const Scheme&) const = default;
 
-    static const Scheme kGoBackN, kSelectiveRepeat, kSelectiveRepeatNack;
+    static const Scheme kGoBackN, kSelectiveRepeat, kSelectiveRepeatNack, kAuto;
 };
 inline constexpr Scheme Scheme::kGoBackN{Scheme::Kind::kGoBackN, 0, 0, false};
 inline constexpr Scheme Scheme::kSelectiveRepeat{Scheme::Kind::kSelectiveRepeat, 0, 0, false};
 inline constexpr Scheme Scheme::kSelectiveRepeatNack{Scheme::Kind::kSelectiveRepeatNack, 0, 0, false};
+inline constexpr Scheme Scheme::kAuto{Scheme::Kind::kAuto, 0, 0, false};
 
 /// Parses what to_string() writes. Errors: kInvalidArgument naming the schemes there are, or what is wrong with the
 /// code's parameters.

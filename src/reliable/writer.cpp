@@ -116,7 +116,7 @@ void Writer::pump() {
             ++injecting_;
             continue;
         }
-        if (!start_next_message()) break;
+        if (!start_next_message() && !queue_tails()) break;
     }
     pumping_ = false;
     env_.queue_pair.uncork();  // injects, which may come back here
@@ -131,7 +131,13 @@ std::unique_ptr<Writer::Message> Writer::take_message() {
 
 bool Writer::start_parity_message() {
     if (!env_.queue_pair.can_start_send()) return false;
-    auto send = env_.queue_pair.start_send({});
+    sdr::StartSend start;
+    if (parity_owner_ != nullptr && parity_owner_->tail_immediate) {
+        start.immediate = parity_owner_->tail_immediate;
+        start.length = env_.queue_pair.next_send_capacity();
+        start.announce_immediate = true;  // there may be fewer packets than fragments of it
+    }
+    auto send = env_.queue_pair.start_send(start);
     if (!send) {
         if (send.error().code != ErrorCode::kRetry) env_.abort(send.error());
         return false;
@@ -143,9 +149,11 @@ bool Writer::start_parity_message() {
     message->length = message->packets = message->next_new = message->high_water = message->acked_count =
         message->cumulative = 0;
     message->is_parity = true;
-    message->data_message = parity_owner_ != nullptr && parity_owner_->parity ? parity_owner_ : nullptr;
+    sdr::SendHandle** owner_send = parity_owner_ != nullptr ? parity_send(*parity_owner_) : nullptr;
+    message->data_message = owner_send != nullptr ? parity_owner_ : nullptr;
     message->parity.reset();
-    if (message->data_message != nullptr) message->data_message->parity->send = *send;
+    message->tail.reset();
+    if (owner_send != nullptr) *owner_send = *send;
     messages_.push_back(std::move(message));
     parity_due_ = false;
     parity_owner_ = nullptr;
@@ -197,7 +205,7 @@ bool Writer::start_next_message() {
     }
     sdr::StartSend start;
     start.length = length;
-    start.announce_immediate = env_.coding != nullptr;
+    start.announce_immediate = paired();
     if (operation.started == 0 && operation.immediate) start.immediate = operation.immediate;
     // A message without packets is noticed only by its announcement.
     if (length == 0 && !start.immediate) start.immediate = 0;
@@ -220,8 +228,10 @@ bool Writer::start_next_message() {
     message->is_parity = false;
     message->data_message = nullptr;
     message->parity.reset();
-    if (env_.coding != nullptr) {
-        if (length == capacity && length > 0)
+    message->tail.reset();
+    message->tail_immediate.reset();
+    if (paired()) {
+        if (env_.coding != nullptr && length == capacity && length > 0)
             message->parity = std::make_unique<ParitySource>(*env_.coding, message->data, length);
         parity_due_ = true;
         parity_owner_ = message.get();
@@ -236,6 +246,7 @@ bool Writer::start_next_message() {
     messages_.push_back(std::move(message));
     operation.started += length;
     ++operation.messages_open;
+    if (env_.tail != nullptr) plan_tail(*messages_.back(), capacity);
     // A buffer of several messages is used up by empty ones once the Write has ended.
     if (operation.started == operation.length && last_of_buffer) {
         operation.all_started = true;
@@ -313,7 +324,10 @@ void Writer::on_injected(sdr::SendHandle& send, std::uint64_t offset, std::uint6
     if (message == nullptr || length == 0) return;
     const TimePoint now = env_.loop.now();
     if (message->is_parity) {
-        if (message->data_message != nullptr) {
+        if (message->data_message != nullptr && message->data_message->tail) {
+            message->data_message->tail->note_injected(
+                static_cast<std::uint32_t>((length + payload_bytes() - 1) / payload_bytes()), now);
+        } else if (message->data_message != nullptr) {
             ParitySource& parity = *message->data_message->parity;
             const std::uint64_t bytes = std::uint64_t{parity.layout().packets_per_symbol} * payload_bytes();
             parity.note_injected(static_cast<std::uint32_t>(offset / bytes), static_cast<std::uint32_t>(length / bytes),
@@ -342,7 +356,7 @@ void Writer::on_injected(sdr::SendHandle& send, std::uint64_t offset, std::uint6
         if (!rto_timer_.armed()) rto_timer_.arm(now + rto());
         return;
     }
-    if (env_.config.scheme.coded()) return;
+    if (paired()) return;
     log_.push_back({send.sequence(), {first, end - first}, now});
     if (!rto_timer_.armed()) arm_rto_timer();
 }
@@ -369,7 +383,10 @@ bool Writer::on_ack(const Ack& ack) {
     // Of two snapshots only the later one may say what is missing: an overtaken one knows nothing of what arrived
     // since.
     const bool current = !any_ack_ || static_cast<std::int32_t>(ack.event - latest_event_) >= 0;
-    if (current) latest_event_ = ack.event;
+    if (current) {
+        latest_event_ = ack.event;
+        note_rebuilt(ack);
+    }
     any_ack_ = true;
 
     for (const AckSection& section : ack.sections) {
@@ -385,10 +402,12 @@ bool Writer::on_ack(const Ack& ack) {
         }
         mark_arrived(*message, position, std::min(section.end, message->packets));
     }
-    if ((env_.config.scheme.kind == Scheme::Kind::kSelectiveRepeatNack || env_.config.scheme.coded()) && current)
+    repairs_mark_ = repairs_.size();
+    if (uses_missing_lists() && current)
         for (const AckSection& section : ack.sections)
             if (Message* message = find(section.sequence))
                 for (const PacketRun& run : ack.missing_of(section)) consider_missing(*message, section.sequence, run);
+    if (env_.tail != nullptr) repeat_repairs();
     if (env_.config.scheme.kind == Scheme::Kind::kGoBackN)
         for (const AckSection& section : ack.sections)
             if (Message* message = find(section.sequence)) {
@@ -426,6 +445,7 @@ void Writer::mark_arrived(Message& message, std::uint32_t first, std::uint32_t e
         message.acked[word] |= fresh;
         const auto count = static_cast<std::uint32_t>(std::popcount(fresh));
         message.acked_count += count;
+        if (env_.tail != nullptr) loss_.add_sent(count);
         unacknowledged_packets_ -= std::min<std::uint64_t>(count, unacknowledged_packets_);
         for (std::uint64_t bits = fresh & message.resent[word]; bits != 0; bits &= bits - 1)
             consider_arrival(message, word * 64 + static_cast<unsigned>(std::countr_zero(bits)));
@@ -445,6 +465,7 @@ void Writer::consider_arrival(Message& message, std::uint32_t packet) {
         evidence_ = std::max(evidence_, at);
     } else {
         ++env_.counters.packets_spurious;
+        loss_.take_back_lost(1);
         reorder_window_ = std::min(std::max(reorder_window_, (now - at) / 8) * 2,
                                    std::max(env_.round_trip.smoothed(), env_.config.granularity));
     }
@@ -465,6 +486,9 @@ void Writer::consider_missing(Message& message, std::uint64_t sequence, PacketRu
             const std::uint32_t symbol = i / layout.packets_per_symbol;
             if (symbol >= layout.first) lost = message.parity->block_done_at(layout.block_of(symbol)) <= latest;
         }
+        if (lost && message.tail && !test(message.resent, i) && message.tail->started() &&
+            i >= message.tail->layout().first())
+            lost = message.tail->done_at() <= latest;
         if (!lost) {
             if (i > lost_from) request_repair(message, sequence, {lost_from, i - lost_from});
             lost_from = i + 1;
@@ -474,8 +498,14 @@ void Writer::consider_missing(Message& message, std::uint64_t sequence, PacketRu
 }
 
 void Writer::request_repair(Message& message, std::uint64_t sequence, PacketRun run) {
+    if (env_.tail != nullptr) {
+        std::uint32_t first_copies = 0;
+        for (std::uint32_t i = run.first; i < run.end(); ++i) first_copies += !test(message.resent, i);
+        if (first_copies > 0) loss_.add_lost(first_copies, 1);
+    }
     for (std::uint32_t i = run.first; i < run.end(); ++i) set(message.queued, i);
-    if (!repairs_.empty() && repairs_.back().sequence == sequence && repairs_.back().run.end() == run.first)
+    if (repairs_.size() > repairs_mark_ && repairs_.back().sequence == sequence &&
+        repairs_.back().run.end() == run.first)
         repairs_.back().run.count += run.count;
     else
         repairs_.push_back({sequence, run});
@@ -493,10 +523,10 @@ void Writer::complete_message(std::uint64_t sequence) {
     auto& slot = messages_[sequence - first_sequence_];
     Operation* operation = slot->operation;
     if (slot->is_parity) {
-        if (slot->data_message != nullptr) slot->data_message->parity->send = nullptr;
+        if (slot->data_message != nullptr) *parity_send(*slot->data_message) = nullptr;
     } else if (parity_owner_ == slot.get()) {
         parity_owner_ = nullptr;
-    } else if (slot->parity) {
+    } else if (parity_send(*slot) != nullptr) {
         // Nothing of the parity may stay queued when its memory goes.
         if (Message* parity = find(sequence + 1); parity != nullptr && parity->data_message == slot.get()) {
             env_.queue_pair.release_send(*parity->send);
@@ -505,6 +535,8 @@ void Writer::complete_message(std::uint64_t sequence) {
         }
     }
     slot->parity.reset();
+    slot->tail.reset();
+    if (env_.tail != nullptr && !slot->is_parity) loss_.add_sent(slot->packets - slot->acked_count);
     unacknowledged_packets_ -= std::min<std::uint64_t>(slot->high_water - std::min(slot->acked_count, slot->high_water),
                                                        unacknowledged_packets_);
     env_.counters.bytes_acknowledged += slot->length;

@@ -31,6 +31,16 @@
 //   sent without parity: the receiver could not know the blocks before the length is announced. There is no timeout:
 //   probes find every loss.
 //
+// `auto`: pairs as well, and `sr-nack` with three things added. (1) A loss that is noticed while new data is still
+// being
+//   injected is repaired at no cost in time; so only what is sent in the last round trip (and reordering window) before
+//   the queue of Writes runs dry is coded: the tail (tail_layout.hpp). Its parity is encoded beside the injection and
+//   goes out when no new data waits, row by row: if nothing was lost it costs no time, and when it is enough the
+//   receiver says so at once. How much is planned per message from the losses seen so far (loss_estimate.hpp). While
+//   parity is on its way a loss in the tail is left to it. (2) A repair that could not be asked for again before the
+//   queue runs dry is sent several times, the copies one after the other, so that all arrive with probability 1 - 1e-4.
+//   (3) Parity is never sent in place of new data: under steady load `auto` is `sr-nack`.
+//
 // A Write is done when every message of it is acknowledged as complete.
 #pragma once
 
@@ -46,6 +56,7 @@
 #include "reliable/connection.hpp"
 #include "reliable/parity.hpp"
 #include "reliable/round_trip.hpp"
+#include "reliable/tail_code.hpp"
 #include "sdr/queue_pair.hpp"
 
 namespace farhaul::reliable {
@@ -59,6 +70,7 @@ class Writer {
         RoundTrip& round_trip;
         ConnectionCounters& counters;
         const Coding* coding;  ///< null unless the scheme is coded
+        TailCoding* tail;      ///< null unless it is `auto`
         /// Runs a callback from the Loop, later.
         std::function<void(std::function<void()>)> defer;
         /// Tells the peer and fails the connection.
@@ -110,6 +122,8 @@ class Writer {
         bool is_parity = false;                ///< the second of a pair: has no packets of its own to acknowledge
         Message* data_message = nullptr;       ///< of a parity message; null when it has no parity or is complete
         std::unique_ptr<ParitySource> parity;  ///< of a data message with parity
+        std::unique_ptr<TailParity> tail;      ///< the same, of `auto`
+        std::optional<std::uint32_t> tail_immediate;  ///< of its parity message
         std::vector<std::uint64_t> acked, resent,
             queued;                          ///< bit per packet; queued: waits for its retransmission to be injected
         std::vector<TimePoint> injected_at;  ///< latest; never() before the first
@@ -131,6 +145,17 @@ class Writer {
     bool has_new_packets(const Message& message) const;
     bool queue_new_packets(Message& message);
     bool queue_parity(Message& message, std::uint32_t end);
+    void plan_tail(Message& message, std::uint64_t capacity);
+    bool queue_tails();
+    std::uint64_t packets_in_flight() const;
+    std::uint64_t packets_waiting() const;
+    void repeat_repairs();
+    void note_rebuilt(const Ack& ack);
+    bool paired() const { return env_.config.scheme.paired(); }
+    bool uses_missing_lists() const {
+        return paired() || env_.config.scheme.kind == Scheme::Kind::kSelectiveRepeatNack;
+    }
+    static sdr::SendHandle** parity_send(Message& message);
     std::unique_ptr<Message> take_message();
     bool queue_repairs();
     Status queue_run(Message& message, PacketRun run, bool urgent);
@@ -162,6 +187,10 @@ class Writer {
     std::size_t next_operation_ = 0;            // the first of operations_ that is not all_started
     std::deque<Injection> log_;
     std::deque<Repair> repairs_;
+    std::size_t repairs_mark_ = 0;  // those behind it came with the ack at hand
+    LossEstimate loss_;
+    TailPlanner planner_;
+    std::uint32_t rebuilt_seen_ = 0, rebuilt_bursts_seen_ = 0;
     Timer rto_timer_, probe_timer_;
     Duration reorder_window_;
     TimePoint evidence_;  // latest injection time of a packet or probe known to have arrived

@@ -14,7 +14,9 @@ TEST(Ack, RoundTrip) {
         const std::uint64_t below = random.below(1ull << 40);
         std::vector<std::uint64_t> ahead(random.below(4));
         for (auto& word : ahead) word = random() & random();
-        encoder.begin(static_cast<std::uint32_t>(random()), static_cast<std::uint32_t>(random()), below, ahead);
+        const AckReport report{static_cast<std::uint32_t>(random()), static_cast<std::uint32_t>(random()),
+                               static_cast<std::uint32_t>(random()), static_cast<std::uint32_t>(random()), below};
+        encoder.begin(report, ahead);
         std::vector<AckSection> sections;
         std::vector<PacketRun> missing;
         std::uint64_t sequence = below;
@@ -39,6 +41,10 @@ TEST(Ack, RoundTrip) {
         Ack ack;
         ASSERT_TRUE(decode_ack(encoder.datagram(), ack));
         EXPECT_EQ(ack.completed_below, below);
+        EXPECT_EQ(ack.event, report.event);
+        EXPECT_EQ(ack.probe, report.probe);
+        EXPECT_EQ(ack.rebuilt, report.rebuilt);
+        EXPECT_EQ(ack.rebuilt_bursts, report.rebuilt_bursts);
         ASSERT_EQ(ack.sections.size(), sections.size());
         for (std::size_t i = 0; i < sections.size(); ++i) {
             EXPECT_EQ(ack.sections[i].sequence, sections[i].sequence);
@@ -59,7 +65,7 @@ TEST(Ack, RoundTrip) {
 
 TEST(Ack, FullDatagramSaysSo) {
     AckEncoder encoder(AckEncoder::kMinDatagramBytes);
-    encoder.begin(1, 1, 0, {});
+    encoder.begin({.event = 1, .probe = 1}, {});
     ASSERT_TRUE(encoder.begin_section(0, 0));
     std::uint32_t added = 0;
     while (encoder.add_missing({2 * added, 1})) ++added;
@@ -72,7 +78,7 @@ TEST(Ack, FullDatagramSaysSo) {
 TEST(Ack, EveryTruncationAndFlipIsRefusedOrHarmless) {
     AckEncoder encoder(1200);
     const std::uint64_t ahead[] = {5};
-    encoder.begin(9, 4, 100, ahead);
+    encoder.begin({.event = 9, .probe = 4, .rebuilt = 3, .rebuilt_bursts = 2, .completed_below = 100}, ahead);
     ASSERT_TRUE(encoder.begin_section(101, 0));
     ASSERT_TRUE(encoder.add_missing({3, 2}));
     ASSERT_TRUE(encoder.add_missing({300, 64}));

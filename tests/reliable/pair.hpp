@@ -46,7 +46,11 @@ struct PairConfig {
 
 class Pair {
  public:
-    explicit Pair(const PairConfig& config) : network(loop) {
+    explicit Pair(const PairConfig& config) : Pair(config, *new wire::SimLoop, true) {}
+    /// On a loop that something else lives on too.
+    Pair(const PairConfig& config, wire::SimLoop& on) : Pair(config, on, false) {}
+    Pair(const PairConfig& config, wire::SimLoop& on, bool owned)
+        : own_loop(owned ? &on : nullptr), loop(on), network(loop) {
         auto link_config = config.link;
         link_config.layout = config.queue_pair.layout;
         link_config.packets_per_chunk = config.queue_pair.packets_per_chunk;
@@ -63,7 +67,8 @@ class Pair {
         return std::move(*connection);
     }
 
-    wire::SimLoop loop;
+    std::unique_ptr<wire::SimLoop> own_loop;
+    wire::SimLoop& loop;
     wire::SimNetwork network;
     wire::SimWire* wire_a = nullptr;
     wire::SimWire* wire_b = nullptr;
