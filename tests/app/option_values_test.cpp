@@ -35,7 +35,7 @@ TEST(OptionValues, NumbersThatAreNoneAreRefused) {
              "sim --size 1 --seed -1",
              "sim --size 1 --seed 18446744073709551616",
              "sim --size 1 --seed ''",
-             "sim --size 1 --threads 100000",
+             "sim --size 1 --threads 1025",
              "sim --size 1 --burst 1e18",
              "sim --size 1 --trace ''",
              "plan --encode-rate nan --scheme sr",
