@@ -12,10 +12,11 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 DESTDIR ?=
 FUZZ_SECONDS ?= 60
+EFFORT ?= 100
 export SETUP SANITIZE FILTER JOBS FUZZ_SECONDS
 
 .DEFAULT_GOAL := build
-.PHONY: build demo test bench lint format install fuzz asan tsan clean help
+.PHONY: build demo test bench experiments lint format install fuzz asan tsan clean help
 
 build: ## the programs, in build/bin/
 	@scripts/setup build
@@ -39,6 +40,11 @@ bench: ## the benchmarks
 	@scripts/setup build bench
 	@scripts/build bench benches
 	@scripts/bench
+
+experiments: ## whole tables of results in virtual time: half an hour; EFFORT=10 runs a tenth
+	@scripts/setup build bench
+	@scripts/build bench experiments
+	@build/bin/reliability_grid --effort $(EFFORT)
 
 fuzz: ## every fuzz target for FUZZ_SECONDS (60) seconds
 	@scripts/setup build clang

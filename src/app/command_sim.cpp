@@ -268,6 +268,19 @@ void add_sim_command(CLI::App& app, int& exit_code) {
         ->check(CLI::Range(1u, 1024u));
     add_parsed(command, "--overhead", config.overhead_bytes, parse_small_size,
                "Bytes that a packet occupies on the line beside its payload", "0", "SIZE");
+    whole_number(
+        command.add_option("--messages", config.messages, "Writes of this size on one connection, one after the other")
+            ->type_name("N")
+            ->default_str("1"));
+    add_checked_option(
+        &command, "--schedule",
+        [&config](const std::string& text) -> Status {
+            auto changes = link::parse_schedule(text);
+            if (!changes) return propagate(changes);
+            config.schedule = std::move(*changes);
+            return {};
+        },
+        "CHANGES", "Changes of the way to the receiver, timed from the first Write: loss=1e-2@3s,loss=1e-5@6s");
     whole_number(command.add_option("--runs", config.runs, "Independent runs")->type_name("N")->default_str("1"));
     whole_number(command.add_option("--seed", config.seed, "Seed: the same one gives the same result")
                      ->type_name("N")

@@ -88,6 +88,7 @@ Status validate(const SimulationConfig& config) {
         return bad("the timeout must be above 0 and at most 1000 round trips");
     if (!(config.encode_bytes_per_second > 0) || config.encode_workers < 1 || config.encode_workers > 1024)
         return bad("encoding needs a rate above 0 and 1 to 1024 cores");
+    if (config.messages < 1 || config.messages > 1'000'000) return bad("a run has 1 to 1,000,000 messages");
     if (config.runs < 1) return bad("at least one run is needed");
     return {};
 }
@@ -106,7 +107,7 @@ double percentile(const std::vector<double>& sorted, double share) {
     return sorted[std::clamp<std::size_t>(rank, 1, sorted.size()) - 1];
 }
 
-Result<SimulatedRun> simulate_run(const SimulationConfig& config, std::uint32_t number) {
+Result<std::vector<SimulatedRun>> simulate_run(const SimulationConfig& config, std::uint32_t number) {
     if (Status status = validate(config); !status) return propagate(status);
 
     sdr::QueuePairConfig queue_pair;
@@ -119,6 +120,9 @@ Result<SimulatedRun> simulate_run(const SimulationConfig& config, std::uint32_t 
     queue_pair.max_message_bytes = std::clamp<std::uint64_t>(config.size_bytes, 1, most_per_message);
 
     wire::SimLinkConfig link = link_of(config, queue_pair.layout);
+    const Duration set_up = queue_pair.initial_rtt * 30;
+    link.forward_schedule = config.schedule;
+    for (link::LinkChange& change : link.forward_schedule) change.at = change.at + set_up;
     if (number == 0) link.observer = config.observer;
 
     reliable::ConnectionConfig reliability;
@@ -146,46 +150,54 @@ Result<SimulatedRun> simulate_run(const SimulationConfig& config, std::uint32_t 
         if (!failure) failure = error;
     };
     (*receiver)->on_failure(note);
-    auto posted = (*receiver)->receive(nullptr, config.size_bytes, [&](Result<reliable::ReceiveResult> result) {
-        if (!result) note(result.error());
-    });
-    if (!posted) return propagate(posted);
+    for (std::uint32_t i = 0; i < config.messages; ++i) {
+        auto posted = (*receiver)->receive(nullptr, config.size_bytes, [&](Result<reliable::ReceiveResult> result) {
+            if (!result) note(result.error());
+        });
+        if (!posted) return propagate(posted);
+    }
     // Set-up is not part of the measurement: let every clear-to-send arrive, repeated ones too.
     Status ready = loop.run_while([&] { return !failure && !(*sender)->queue_pair().can_start_send(); });
     if (!ready) return propagate(ready);
     if (ready = loop.run_for(queue_pair.initial_rtt * 10); !ready) return propagate(ready);
+    if (!config.schedule.empty() && loop.now() < TimePoint() + set_up)
+        if (ready = loop.run_for(TimePoint() + set_up - loop.now()); !ready) return propagate(ready);
     if (failure) return std::unexpected(*failure);
 
-    ends->first->reset_clock();
-    const std::uint64_t packets_before = ends->first->counters().packets_sent;
-    TimePoint begin = loop.now();
-    bool done = false;
-    TimePoint end;
-    Status started = (*sender)->write(nullptr, config.size_bytes, [&](Status status) {
-        done = true;
-        end = loop.now();
-        if (!status) note(status.error());
-    });
-    if (!started) return propagate(started);
-    if (Status status = loop.run_while([&] { return !done && !failure; }); !status) return propagate(status);
-    if (failure) return std::unexpected(*failure);
-
-    const auto& wire = ends->first->counters();
-    if (wire.first_packet_sent != TimePoint::never()) begin = wire.first_packet_sent;
-    const reliable::ConnectionCounters counters = (*sender)->counters();
-    return SimulatedRun{.completion = end - begin,
+    std::vector<SimulatedRun> runs;
+    for (std::uint32_t i = 0; i < config.messages; ++i) {
+        ends->first->reset_clock();
+        const std::uint64_t packets_before = ends->first->counters().packets_sent;
+        const reliable::ConnectionCounters before = (*sender)->counters();
+        TimePoint begin = loop.now();
+        bool done = false;
+        TimePoint end;
+        Status started = (*sender)->write(nullptr, config.size_bytes, [&](Status status) {
+            done = true;
+            end = loop.now();
+            if (!status) note(status.error());
+        });
+        if (!started) return propagate(started);
+        if (Status status = loop.run_while([&] { return !done && !failure; }); !status) return propagate(status);
+        if (failure) return std::unexpected(*failure);
+        const auto& wire = ends->first->counters();
+        if (wire.first_packet_sent != TimePoint::never()) begin = wire.first_packet_sent;
+        const reliable::ConnectionCounters counters = (*sender)->counters();
+        runs.push_back({.completion = end - begin,
                         .packets_sent = wire.packets_sent - packets_before,
-                        .packets_resent = counters.packets_resent,
-                        .packets_parity = counters.packets_parity,
-                        .packets_spurious = counters.packets_spurious,
-                        .timeouts = counters.timeouts,
-                        .acks = counters.acks_received};
+                        .packets_resent = counters.packets_resent - before.packets_resent,
+                        .packets_parity = counters.packets_parity - before.packets_parity,
+                        .packets_spurious = counters.packets_spurious - before.packets_spurious,
+                        .timeouts = counters.timeouts - before.timeouts,
+                        .acks = counters.acks_received - before.acks_received});
+    }
+    return runs;
 }
 
 Result<SimulationReport> simulate(const SimulationConfig& config) {
     if (Status status = validate(config); !status) return propagate(status);
     SimulationReport report;
-    report.runs.resize(config.runs);
+    report.runs.resize(std::size_t{config.runs} * config.messages);
 
     std::atomic<std::uint32_t> next{0};
     std::mutex mutex;
@@ -197,7 +209,7 @@ Result<SimulationReport> simulate(const SimulationConfig& config) {
             if (number >= config.runs) return;
             auto run = simulate_run(config, number);
             if (run) {
-                report.runs[number] = *run;
+                std::ranges::copy(*run, report.runs.begin() + std::ptrdiff_t{number} * config.messages);
                 continue;
             }
             // Every run below the first that fails is still done, so that the error reported does not depend on the

@@ -32,13 +32,15 @@ struct SimulationConfig {
     double reorder_probability = 0;
     Duration reorder_delay;
     reliable::Scheme scheme = reliable::Scheme::kSelectiveRepeat;
-    double rto_rtts = 3;                    ///< timeout in round trips
-    bool measure_round_trip = false;        ///< false: the sender knows round_trip, as models assume
-    std::uint32_t mtu_bytes = 4096;         ///< payload per packet
-    std::uint32_t chunk_bytes = 64 * 1024;  ///< 1 to 64 packets
-    std::uint32_t overhead_bytes = 0;       ///< added to every packet on the line
-    double encode_bytes_per_second = 16e9;  ///< of data that one core turns into up to eight rows of parity; `auto`
-    std::uint32_t encode_workers = 8;       ///< cores that encode beside the injection, at least 1
+    double rto_rtts = 3;                     ///< timeout in round trips
+    bool measure_round_trip = false;         ///< false: the sender knows round_trip, as models assume
+    std::uint32_t mtu_bytes = 4096;          ///< payload per packet
+    std::uint32_t chunk_bytes = 64 * 1024;   ///< 1 to 64 packets
+    std::uint32_t overhead_bytes = 0;        ///< added to every packet on the line
+    double encode_bytes_per_second = 16e9;   ///< of data that one core turns into up to eight rows of parity; `auto`
+    std::uint32_t encode_workers = 8;        ///< cores that encode beside the injection, at least 1
+    std::uint32_t messages = 1;              ///< Writes of size_bytes on one connection, one after the other
+    std::vector<link::LinkChange> schedule;  ///< of the way to the receiver; times count from the first Write
     std::uint32_t runs = 1;
     std::uint64_t seed = 1;
     std::uint32_t threads = 0;  ///< 0: all cores
@@ -57,7 +59,7 @@ struct SimulatedRun {
 };
 
 struct SimulationReport {
-    std::vector<SimulatedRun> runs;  ///< in order of their number
+    std::vector<SimulatedRun> runs;  ///< one per message, in order of runs and messages
     double mean_s = 0, p50_s = 0, p99_s = 0, p999_s = 0, min_s = 0, max_s = 0;
     double standard_error_s = 0;  ///< of the mean
     double bound_s = 0;           ///< M * T_inj / (1 - p) + RTT
@@ -66,8 +68,8 @@ struct SimulationReport {
 
 /// Errors: kInvalidArgument naming the field that cannot be used.
 Status validate(const SimulationConfig& config);
-/// One run. `number` selects its random numbers together with config.seed.
-Result<SimulatedRun> simulate_run(const SimulationConfig& config, std::uint32_t number);
+/// One run: config.messages results. `number` selects its random numbers together with config.seed.
+Result<std::vector<SimulatedRun>> simulate_run(const SimulationConfig& config, std::uint32_t number);
 /// All runs and their statistics. Errors: of validate(), or of the first run that failed.
 Result<SimulationReport> simulate(const SimulationConfig& config);
 /// The least time that the link allows: all packets with their overhead, sent 1 / (1 - p) times, and one round trip.

@@ -45,10 +45,10 @@ TEST(Simulate, WithoutLossAWriteTakesExactlyInjectionAndOneRoundTrip) {
         const auto run = simulate_run(config, 0);
         ASSERT_TRUE(run) << run.error().message;
         // The ack's few bytes on the line are the only excess.
-        EXPECT_GE(run->completion.seconds(), completion_bound_s(config) - 1e-9);
-        EXPECT_LE(run->completion.seconds(), completion_bound_s(config) + 100e-9);
-        EXPECT_EQ(run->packets_sent, 256u);
-        EXPECT_EQ(run->packets_resent, 0u);
+        EXPECT_GE(run->front().completion.seconds(), completion_bound_s(config) - 1e-9);
+        EXPECT_LE(run->front().completion.seconds(), completion_bound_s(config) + 100e-9);
+        EXPECT_EQ(run->front().packets_sent, 256u);
+        EXPECT_EQ(run->front().packets_resent, 0u);
     }
 }
 
@@ -60,7 +60,7 @@ TEST(Simulate, OverheadAndRateSetTheTime) {
     config.overhead_bytes = 76;
     const auto run = simulate_run(config, 0);
     ASSERT_TRUE(run) << run.error().message;
-    EXPECT_NEAR(run->completion.seconds(), 1024 * 1100 * 8e-9 + 0.01, 10e-6);
+    EXPECT_NEAR(run->front().completion.seconds(), 1024 * 1100 * 8e-9 + 0.01, 10e-6);
 }
 
 TEST(Simulate, ALongMessageIsSplit) {
@@ -70,9 +70,9 @@ TEST(Simulate, ALongMessageIsSplit) {
     config.chunk_bytes = 4096;
     const auto run = simulate_run(config, 0);
     ASSERT_TRUE(run) << run.error().message;
-    EXPECT_EQ(run->packets_sent, (40u << 20) / 64);
+    EXPECT_EQ(run->front().packets_sent, (40u << 20) / 64);
     // What a message's start and end cost must not show.
-    EXPECT_LE(run->completion.seconds(), completion_bound_s(config) * 1.01);
+    EXPECT_LE(run->front().completion.seconds(), completion_bound_s(config) * 1.01);
 }
 
 TEST(Simulate, AnEmptyWriteEndsAfterARoundTrip) {
@@ -80,9 +80,9 @@ TEST(Simulate, AnEmptyWriteEndsAfterARoundTrip) {
     config.size_bytes = 0;
     const auto run = simulate_run(config, 0);
     ASSERT_TRUE(run) << run.error().message;
-    EXPECT_EQ(run->packets_sent, 0u);
-    EXPECT_GE(run->completion.seconds(), 0.01);
-    EXPECT_LE(run->completion.seconds(), 0.02);
+    EXPECT_EQ(run->front().packets_sent, 0u);
+    EXPECT_GE(run->front().completion.seconds(), 0.01);
+    EXPECT_LE(run->front().completion.seconds(), 0.02);
 }
 
 TEST(Simulate, TheResultDoesNotDependOnTheThreadsButOnTheSeed) {

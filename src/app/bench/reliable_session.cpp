@@ -12,9 +12,14 @@ Result<std::unique_ptr<Session>> ReliableSession::make(udp::RealLoop& loop, udp:
                                                        bool client, Duration timeout) {
     std::unique_ptr<ReliableSession> session(new ReliableSession(std::move(connected), plan, client));
     const auto& c = session->connected_;
+    auto config = connection_config(plan, c.round_trip, timeout, c.wire->limits().receive_buffer_bytes);
+    if (config.scheme.kind == reliable::Scheme::Kind::kAuto && session->sends_) {
+        session->encoders_ = std::make_unique<WorkerPool>(
+            WorkerPool::default_threads(), [&loop](std::function<void()> done) { loop.post(std::move(done)); });
+        config.executor = session->encoders_.get();
+    }
     auto connection = reliable::Connection::create(
-        loop, *c.wire, queue_pair_config(plan, c.parameters, c.round_trip, timeout),
-        connection_config(plan, c.round_trip, timeout, c.wire->limits().receive_buffer_bytes));
+        loop, *c.wire, queue_pair_config(plan, c.parameters, c.round_trip, timeout), config);
     if (!connection) return propagate(connection);
     session->connection_ = std::move(*connection);
     session->prepare();

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/worker_pool.hpp"
+
 namespace farhaul::app::transfer {
 namespace {
 
@@ -135,6 +137,7 @@ struct Sender::State {
     std::uint32_t blocks = 0;
     std::vector<std::byte> reply_buffers;
     std::unique_ptr<ReaderThread> reader;
+    std::unique_ptr<WorkerPool> encoders;              // of parity, if the scheme has any
     std::unique_ptr<reliable::Connection> connection;  // sends from the reader's blocks: destroyed first
     Timer linger;
     std::uint32_t in_flight = 0;
@@ -171,10 +174,16 @@ void Sender::State::on_connected(Result<udp::Connected> result) {
 }
 
 bool Sender::State::start() {
+    auto config = connection_config(options.offer, connected.round_trip, options.timeout);
+    if (config.scheme.kind == reliable::Scheme::Kind::kAuto) {
+        encoders = std::make_unique<WorkerPool>(WorkerPool::default_threads(),
+                                                [this](std::function<void()> done) { loop.post(std::move(done)); });
+        config.executor = encoders.get();
+    }
     auto made = reliable::Connection::create(loop, *connected.wire,
                                              queue_pair_config(options.offer, connected.parameters, blocks,
                                                                options.rate, connected.round_trip, options.timeout),
-                                             connection_config(options.offer, connected.round_trip, options.timeout));
+                                             config);
     if (!made) {
         fail_with(made.error());
         return false;
