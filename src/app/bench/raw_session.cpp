@@ -188,8 +188,10 @@ void RawSession::on_datagram(std::span<const std::byte> datagram) {
 RawSession::Figures RawSession::figures() const {
     Figures f{complete_, incomplete_, invalid_, 0, 0, false};
     if (complete_ > 0) f.nanoseconds = static_cast<std::uint64_t>((last_ - first_).nanoseconds());
-    for (std::size_t i = plan_.depth; i < completions_.size(); ++i) {
-        const auto span = static_cast<std::uint64_t>(completions_[i] - completions_[i - plan_.depth]);
+    // Told as the time for `depth` messages.
+    const std::size_t window = peak_window(completions_.size(), plan_.depth);
+    for (std::size_t i = window; i < completions_.size(); ++i) {
+        const auto span = static_cast<std::uint64_t>(completions_[i] - completions_[i - window]) * plan_.depth / window;
         if (f.peak_nanoseconds == 0 || span < f.peak_nanoseconds) f.peak_nanoseconds = span;
     }
     f.final = announced_ && complete_ + incomplete_ >= *announced_;

@@ -9,14 +9,17 @@
 
 namespace farhaul::app::bench {
 
-void fill_rates(BandwidthRow& row, const std::vector<std::int64_t>& completions, std::size_t window) {
+std::size_t peak_window(std::size_t messages, std::size_t in_flight) { return std::max(in_flight, messages / 8); }
+
+void fill_rates(BandwidthRow& row, const std::vector<std::int64_t>& completions, std::size_t in_flight) {
     const double bits = static_cast<double>(row.bytes) * 8;
     if (row.seconds > 0) {
         row.messages_per_second = static_cast<double>(row.iterations) / row.seconds;
         row.average_bits_per_second = row.messages_per_second * bits;
     }
     row.peak_bits_per_second = row.average_bits_per_second;
-    if (window == 0) return;
+    if (in_flight == 0) return;
+    const std::size_t window = peak_window(completions.size(), in_flight);
     for (std::size_t i = window; i < completions.size(); ++i) {
         const std::int64_t span = completions[i] - completions[i - window];
         if (span > 0)

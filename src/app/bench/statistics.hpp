@@ -23,10 +23,14 @@ struct BandwidthRow {
     std::uint64_t invalid = 0;     ///< messages whose payload was wrong (--data_validation)
 };
 
+/// How many messages in a row a peak is taken over. Acknowledgements come in lumps: what had arrived long before is
+/// told in one moment, so a stretch of no more messages than are in flight shows the lump and not the link.
+std::size_t peak_window(std::size_t messages, std::size_t in_flight);
+
 /// Fills the rates of `row` from its bytes, iterations and seconds, and its peak from `completions` (ascending,
-/// nanoseconds since the start of the run): the least time in which `window` messages in a row completed. With fewer
-/// completions the peak is the average.
-void fill_rates(BandwidthRow& row, const std::vector<std::int64_t>& completions, std::size_t window);
+/// nanoseconds since the start of the run): the least time in which peak_window() messages in a row completed. With
+/// fewer completions the peak is the average.
+void fill_rates(BandwidthRow& row, const std::vector<std::int64_t>& completions, std::size_t in_flight);
 
 /// One line of the latency table, in microseconds.
 struct LatencyRow {
