@@ -58,7 +58,7 @@ Status broken(const char* function, Qp& qp) {
 /// Runs `start` under the lock; `handle` is null unless it succeeded.
 template <typename Handle, typename Start>
 Status post(const char* function, sdr_qp* qp, const void* request, Handle** handle, Start&& start) {
-    if (auto ok = check(function, qp, request, handle); !ok) return ok;
+    if (auto ok = check(function, qp, request, static_cast<void*>(handle)); !ok) return ok;
     *handle = nullptr;
     const Context::Guard guard(qp->impl->context());
     auto posted = start(*qp->impl);
@@ -123,8 +123,14 @@ Status get_length(sdr_recv_handle* handle, std::uint64_t* length) {
     if (auto ok = check("sdr_recv_length_get", handle); !ok) return ok;
     if (length == nullptr) return null_argument("sdr_recv_length_get", "length");
     const std::uint64_t known = handle->length.load(std::memory_order_acquire);
-    if (known < handle->posted_length || (all_in(*handle) && known > 0)) {
+    if (known < handle->posted_length) {
         *length = known;
+        return {};
+    }
+    // The chunks may be all because the length has just shrunk, later than it was read above: the lock waits for both.
+    if (known > 0 && all_in(*handle)) {
+        const Context::Guard guard(handle->qp->context());
+        *length = handle->slot->length();
         return {};
     }
     // An empty receive can only take an empty message.
