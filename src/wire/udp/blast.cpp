@@ -59,8 +59,12 @@ BlastResult finish(BlastResult result, const Progress& progress) {
     return result;
 }
 
-/// Lets the threads run in, then reads the counters over `duration`.
+/// Lets the threads run in (they first fill their buffers, which takes a slow build long), then reads the counters over
+/// `duration`.
 BlastResult measure(Progress& progress, const BlastOptions& options) {
+    const TimePoint latest = RealLoop::clock() + Duration::from_milliseconds(10'000);
+    while (progress.received_bytes.load() == 0 && !progress.stop.load() && RealLoop::clock() < latest)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     const std::uint64_t sent = progress.sent_bytes.load(), received = progress.received_bytes.load();
     const TimePoint start = RealLoop::clock();
