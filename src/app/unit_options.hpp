@@ -17,7 +17,7 @@ namespace farhaul::app {
 
 /// `take` is given the text and returns an error or nothing.
 template <typename Take>
-CLI::Option* add_checked_option(CLI::App* command, const std::string& names, Take take, const std::string& type,
+CLI::Option* add_checked_option(CLI::App* command, const std::string& names, const Take& take, const std::string& type,
                                 const std::string& description) {
     return command
         ->add_option_function<std::string>(

@@ -73,8 +73,8 @@ FARHAUL_FOLDING std::uint64_t word(const std::byte* from) {
 
 template <unsigned kBits>
 FARHAUL_FOLDING __m256i constants() {
-    constexpr auto first = static_cast<long long>(fold_first(kBits)), last = static_cast<long long>(fold_last(kBits));
-    return _mm256_set_epi64x(last, first, last, first);
+    constexpr auto kFirst = static_cast<long long>(fold_first(kBits)), kLast = static_cast<long long>(fold_last(kBits));
+    return _mm256_set_epi64x(kLast, kFirst, kLast, kFirst);
 }
 
 /// c * x^(64 words - 32), as 64 bits.

@@ -247,7 +247,8 @@ Result<ReceiveId> Connection::receive(std::byte* buffer, std::uint64_t length, R
 
 Status Connection::finish_early(ReceiveId id) { return state_->reader->finish_early(id); }
 
-void Connection::open_slots(ReceiveId id, std::function<void(std::uint64_t, const sdr::MessageSlot&)> visit) const {
+void Connection::open_slots(ReceiveId id,
+                            const std::function<void(std::uint64_t, const sdr::MessageSlot&)>& visit) const {
     state_->reader->open_slots(id, visit);
 }
 

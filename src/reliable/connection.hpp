@@ -107,7 +107,8 @@ class Connection {
     /// later touches nothing. Errors: kInvalidArgument when there is no such receive.
     Status finish_early(ReceiveId id);
     /// The message slots of a posted receive that are open now, in order: to look at bitmaps while it arrives.
-    void open_slots(ReceiveId id, std::function<void(std::uint64_t offset, const sdr::MessageSlot&)> visit) const;
+    void open_slots(ReceiveId id,
+                    const std::function<void(std::uint64_t offset, const sdr::MessageSlot&)>& visit) const;
 
     /// Writes not done yet.
     std::uint64_t writes_outstanding() const;

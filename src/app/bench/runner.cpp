@@ -120,8 +120,7 @@ Result<std::unique_ptr<Client>> Client::open(udp::RealLoop& loop, const udp::Add
     loop.update_now();
     auto endpoint = udp::UdpEndpoint::open(loop, transfer::udp_options(options.timeout, options.channels));
     if (!endpoint) return propagate(endpoint);
-    return std::unique_ptr<Client>(
-        new Client(std::unique_ptr<State>(new State{loop, server, options, std::move(*endpoint)})));
+    return std::unique_ptr<Client>(new Client(std::make_unique<State>(loop, server, options, std::move(*endpoint))));
 }
 
 Result<RunResult> Client::run(Plan plan, std::uint32_t queue_pairs, Duration duration, std::uint32_t packet_bytes) {

@@ -278,7 +278,7 @@ bool FileSink::take(const FileEndRecord& record) {
                 ::futimens(file_->fd.get(), times) != 0)
                 errno = 0;
             const std::uint64_t size = file_->size;
-            pending_.push_back({.file = std::move(*file_), .folder = {}});
+            pending_.push_back({.file = std::move(file_), .folder = {}});
             pending_bytes_ += size;
             file_.reset();
             if (size >= kLargeFile || pending_.size() >= kMostPending || pending_bytes_ >= kMostPendingBytes) commit();

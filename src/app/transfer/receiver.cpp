@@ -397,6 +397,7 @@ void Receiver::interrupt() {
     if (s.endpoint) s.endpoint->stop_listening();
     const Error error{ErrorCode::kClosed, "the receiver was interrupted"};
     std::vector<std::uint64_t> ids;
+    ids.reserve(s.transfers.size());
     for (const auto& [id, transfer] : s.transfers) ids.push_back(id);
     for (const std::uint64_t id : ids) {
         const auto found = s.transfers.find(id);
