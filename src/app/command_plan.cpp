@@ -40,11 +40,13 @@ struct Arguments {
 /// 30 ms.
 double measure_encoding(const plan::Scheme& scheme, std::size_t chunk_bytes) {
     using Clock = std::chrono::steady_clock;
-    const auto kind = scheme.kind == plan::Kind::kErasureXor ? erasure::Kind::kXor : erasure::Kind::kReedSolomon;
-    const auto code = erasure::Code::create({kind, scheme.k, scheme.m});
+    if (scheme.kind == plan::Scheme::Kind::kAuto) return measure_encoding(*plan::parse_scheme("ec:228,8"), chunk_bytes);
+    const auto kind =
+        scheme.kind == plan::Scheme::Kind::kErasureXor ? erasure::Kind::kXor : erasure::Kind::kReedSolomon;
+    const auto code = erasure::Code::create({kind, scheme.data_symbols, scheme.parity_symbols});
     if (!code) return 0;
     const std::size_t chunk = std::min<std::size_t>((chunk_bytes + 63) / 64 * 64, 64 << 10);
-    const std::size_t block_bytes = chunk * (scheme.k + scheme.m);
+    const std::size_t block_bytes = chunk * (scheme.data_symbols + scheme.parity_symbols);
     const std::size_t blocks = std::max<std::size_t>((16 << 20) / block_bytes, 1);
     std::vector<std::byte> memory(blocks * block_bytes + 64, std::byte{0x5a});
     void* start = memory.data();
@@ -54,11 +56,11 @@ double measure_encoding(const plan::Scheme& scheme, std::size_t chunk_bytes) {
     const auto encode_all = [&] {
         for (std::size_t block = 0; block < blocks; ++block) {
             chunks.clear();
-            for (unsigned i = 0; i < scheme.k + scheme.m; ++i) {
+            for (unsigned i = 0; i < scheme.data_symbols + scheme.parity_symbols; ++i) {
                 chunks.push_back(first + block * block_bytes + i * chunk);
             }
             const std::span<std::byte* const> all(chunks);
-            if (!code->encode({chunk, chunk, all.first(scheme.k), all.subspan(scheme.k)})) return;
+            if (!code->encode({chunk, chunk, all.first(scheme.data_symbols), all.subspan(scheme.data_symbols)})) return;
         }
     };
     // The fastest pass counts: the others were interrupted.
@@ -71,7 +73,7 @@ double measure_encoding(const plan::Scheme& scheme, std::size_t chunk_bytes) {
         fastest = std::min(fastest, std::chrono::duration<double>(now - before).count());
         before = now;
     }
-    return static_cast<double>(blocks * chunk * scheme.k) / std::max(fastest, 1e-9);
+    return static_cast<double>(blocks * chunk * scheme.data_symbols) / std::max(fastest, 1e-9);
 }
 
 std::string time_text(double seconds) { return format_duration(Duration::from_seconds(seconds)); }
@@ -93,7 +95,7 @@ void print_table(const Arguments& arguments, const plan::Plan& plan) {
                "sent again", "cores", "fallback");
     for (std::size_t i = 0; i < plan.predictions.size(); ++i) {
         const plan::Prediction& p = plan.predictions[i];
-        const bool coded = p.scheme.m > 0;
+        const bool coded = p.scheme.paired();
         fmt::print("{:<14} {:>11} {:>11} {:>8.3f} {:>12} {:>12} {:>7} {:>9}{}\n", plan::to_string(p.scheme),
                    time_text(p.mean), time_text(p.p999), p.mean / plan.bound, bytes_text(p.parity_bytes),
                    bytes_text(p.resent_bytes), coded ? fmt::format("{:.2f}", p.encode_cores) : "-",
@@ -143,7 +145,7 @@ int run(Arguments& arguments) {
         return kExitUsage;
     }
     for (plan::Prediction& p : plan->predictions) {
-        if (p.scheme.m == 0) continue;
+        if (!p.scheme.paired()) continue;
         const double speed = arguments.encode_gigabytes > 0 ? arguments.encode_gigabytes * 1e9
                                                             : measure_encoding(p.scheme, arguments.input.chunk_bytes);
         p.encode_cores = plan::encode_cores(arguments.input, p.scheme, speed);
@@ -213,7 +215,7 @@ void add_plan_command(CLI::App& app, int& exit_code) {
                     list->push_back(*scheme);
                 }
             },
-            "Compare this one: sr, sr-nack, ec:K,M or ec-xor:K,M; may be repeated. Default: a choice of all")
+            "Compare this one: auto, sr, sr-nack, ec:K,M or ec-xor:K,M; may be repeated. Default: a choice of all")
         ->type_name("NAME")
         ->allow_extra_args(false);
     number_within(command

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/log_gamma.hpp"
 #include "plan/loss.hpp"
 
 namespace farhaul::plan {
@@ -136,7 +137,7 @@ std::vector<ErasureModel::Outcome> ErasureModel::failures() const {
     for (double f = from; f <= to; f += width) {
         double mass = 0, weighted = 0;
         for (double g = f; g < f + width && g <= to; ++g) {
-            const double p = std::exp(std::lgamma(blocks + 1) - std::lgamma(g + 1) - std::lgamma(blocks - g + 1) +
+            const double p = std::exp(log_gamma(blocks + 1) - log_gamma(g + 1) - log_gamma(blocks - g + 1) +
                                       g * std::log(q) + (blocks - g) * std::log1p(-q));
             mass += p;
             weighted += p * g;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/log_gamma.hpp"
+
 namespace farhaul::plan {
 
 namespace {
@@ -13,7 +15,7 @@ double binomial_tail(unsigned n, unsigned m, double p) {
     if (m >= n || p <= 0) return 0;
     if (p >= 1) return 1;
     const double first = m + 1;
-    const double log_term = std::lgamma(n + 1.0) - std::lgamma(first + 1) - std::lgamma(n - first + 1) +
+    const double log_term = log_gamma(n + 1.0) - log_gamma(first + 1) - log_gamma(n - first + 1) +
                             first * std::log(p) + (n - first) * std::log1p(-p);
     // Relative to the first term; summed from there the terms may grow before they shrink.
     double term = 1, sum = 1;

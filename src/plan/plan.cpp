@@ -1,21 +1,20 @@
 #include "plan/plan.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "erasure/code.hpp"
 #include "plan/completion.hpp"
 #include "plan/simulate.hpp"
+#include "plan/tail_model.hpp"
 
 namespace farhaul::plan {
 
 namespace {
 
-bool coded(const Scheme& scheme) { return scheme.kind == Kind::kErasure || scheme.kind == Kind::kErasureXor; }
-
 erasure::Parameters parameters_of(const Scheme& scheme) {
-    return {scheme.kind == Kind::kErasureXor ? erasure::Kind::kXor : erasure::Kind::kReedSolomon, scheme.k, scheme.m};
+    return {scheme.kind == Scheme::Kind::kErasureXor ? erasure::Kind::kXor : erasure::Kind::kReedSolomon,
+            scheme.data_symbols, scheme.parity_symbols};
 }
 
 Status validate(const PlanInput& input) {
@@ -71,12 +70,25 @@ std::string reason_for(const Plan& plan) {
     const std::string name = to_string(pick.scheme);
     const Prediction* other = nullptr;  // the fastest of the other kind
     for (const Prediction& p : plan.predictions) {
-        if (coded(p.scheme) != coded(pick.scheme) && (!other || p.mean < other->mean)) other = &p;
+        if (p.scheme.coded() != pick.scheme.coded() && (!other || p.mean < other->mean)) other = &p;
     }
     const auto text = [](double seconds) { return format_duration(Duration::from_seconds(seconds)); };
     const double over = 100 * (pick.mean / plan.bound - 1);
+    if (pick.scheme.kind == Scheme::Kind::kAuto) {
+        if (pick.overhead_bytes() < 0.5)
+            return fmt::format("{}: next to nothing is lost, so it sends no parity either: {}, {:.1f}% above the bound",
+                               name, text(pick.mean), over);
+        for (const Prediction& p : plan.predictions)
+            if (p.scheme != pick.scheme && (!other || p.mean < other->mean)) other = &p;
+        const std::string beside =
+            other ? fmt::format(" instead of {} with {}", text(other->mean), to_string(other->scheme)) : std::string();
+        return fmt::format(
+            "{}: {} of parity, sent after the data of the last round trip, saves asking for it again: {}{}, "
+            "{:.1f}% above the bound",
+            name, format_size(static_cast<std::uint64_t>(pick.parity_bytes)), text(pick.mean), beside, over);
+    }
     if (!other) return fmt::format("{}: the fastest mean of those compared, {:.1f}% above the bound", name, over);
-    if (coded(pick.scheme)) {
+    if (pick.scheme.coded()) {
         return fmt::format(
             "{}: {} of parity in the air saves waiting for retransmissions: {} instead of {} with {}, {:.1f}% above "
             "the bound",
@@ -94,60 +106,36 @@ std::string reason_for(const Plan& plan) {
 
 }  // namespace
 
-Result<Scheme> parse_scheme(std::string_view text) {
-    if (text == "sr") return Scheme{Kind::kSelectiveRepeat};
-    if (text == "sr-nack") return Scheme{Kind::kSelectiveRepeatNack};
-    const std::size_t colon = text.find(':');
-    const std::string_view head = text.substr(0, colon);
-    if (head != "ec" && head != "ec-xor") {
-        return fail(ErrorCode::kInvalidArgument,
-                    "'{}' is no scheme that can be planned; there are sr, sr-nack, ec:K,M and ec-xor:K,M", text);
-    }
-    Scheme scheme{head == "ec" ? Kind::kErasure : Kind::kErasureXor};
-    const std::string_view numbers = colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1);
-    const char* const end = numbers.data() + numbers.size();
-    const auto k = std::from_chars(numbers.data(), end, scheme.k);
-    const bool comma = k.ec == std::errc() && k.ptr != end && *k.ptr == ',';
-    const auto m = comma ? std::from_chars(k.ptr + 1, end, scheme.m) : k;
-    if (!comma || m.ec != std::errc() || m.ptr != end) {
-        return fail(ErrorCode::kInvalidArgument, "'{}' needs the data and parity chunks of a block, as in {}:32,8",
-                    text, head);
-    }
-    if (auto valid = erasure::validate(parameters_of(scheme)); !valid) return propagate(valid);
-    return scheme;
-}
-
-std::string to_string(const Scheme& scheme) {
-    switch (scheme.kind) {
-        case Kind::kSelectiveRepeat:
-            return "sr";
-        case Kind::kSelectiveRepeatNack:
-            return "sr-nack";
-        case Kind::kErasure:
-            return fmt::format("ec:{},{}", scheme.k, scheme.m);
-        case Kind::kErasureXor:
-            return fmt::format("ec-xor:{},{}", scheme.k, scheme.m);
-    }
-    return {};
-}
-
 std::vector<Scheme> default_schemes() {
-    return {{Kind::kSelectiveRepeat},  {Kind::kSelectiveRepeatNack}, {Kind::kErasure, 32, 2},
-            {Kind::kErasure, 32, 4},   {Kind::kErasure, 32, 8},      {Kind::kErasure, 128, 8},
-            {Kind::kErasure, 223, 32}, {Kind::kErasureXor, 32, 8}};
+    std::vector<Scheme> schemes;
+    for (const char* name :
+         {"auto", "sr", "sr-nack", "ec:32,2", "ec:32,4", "ec:32,8", "ec:128,8", "ec:223,32", "ec-xor:32,8"})
+        schemes.push_back(*parse_scheme(name));
+    return schemes;
 }
 
 double encode_cores(const PlanInput& input, const Scheme& scheme, double bytes_per_second) {
-    if (!coded(scheme) || scheme.k == 0 || input.chunk_bytes == 0 || !(bytes_per_second > 0)) return 0;
+    if (scheme.kind == Scheme::Kind::kAuto && bytes_per_second > 0 && input.mtu > 0) {
+        // The tail is encoded while it is injected, eight rows at a time.
+        const TailModel model{(input.bytes + input.mtu - 1) / input.mtu,
+                              static_cast<double>(input.mtu) * 8 / static_cast<double>(input.rate.bits_per_second()),
+                              input.rtt.seconds(), input.loss};
+        const auto result = model.predict(input.seed);
+        const double passes = std::ceil(result.rows / 8.0) + (result.columns ? 0.5 : 0);
+        return static_cast<double>(input.rate.bits_per_second()) / 8 * passes / bytes_per_second;
+    }
+    if (!scheme.coded() || scheme.data_symbols == 0 || input.chunk_bytes == 0 || !(bytes_per_second > 0)) return 0;
     // Data leaves at its share of the rate; that much must be encoded per second.
     const double chunks = std::ceil(static_cast<double>(input.bytes) / input.chunk_bytes);
-    const double parity = std::ceil(chunks / scheme.k) * scheme.m;
+    const double parity = std::ceil(chunks / scheme.data_symbols) * scheme.parity_symbols;
     return static_cast<double>(input.rate.bits_per_second()) / 8 * chunks / (chunks + parity) / bytes_per_second;
 }
 
 Result<Prediction> predict(const PlanInput& input, const Scheme& scheme) {
     if (auto valid = validate(input); !valid) return propagate(valid);
-    if (coded(scheme)) {
+    if (scheme.kind == Scheme::Kind::kGoBackN)
+        return fail(ErrorCode::kInvalidArgument, "there is no model of gbn; `sdr sim --scheme gbn` simulates it");
+    if (scheme.coded()) {
         if (auto valid = erasure::validate(parameters_of(scheme)); !valid) return propagate(valid);
     }
     const double rtt = input.rtt.seconds();
@@ -157,19 +145,33 @@ Result<Prediction> predict(const PlanInput& input, const Scheme& scheme) {
     // A message shorter than a chunk is one short chunk.
     const double chunk_bytes = static_cast<double>(std::min<std::uint64_t>(input.chunk_bytes, input.bytes));
     const double injection = chunk_bytes / bytes_per_second;
-    const double rto = scheme.kind == Kind::kSelectiveRepeatNack ? rtt : input.rto_rtts * rtt;
+    const double rto = scheme.kind == Scheme::Kind::kSelectiveRepeatNack ? rtt : input.rto_rtts * rtt;
     const double lost = chunk_loss(input.loss, packets_per_chunk);
     const bool bursts = input.loss.mean_burst_packets > 1 && input.loss.probability > 0;
     const SelectiveRepeatModel repeat{static_cast<double>(chunks), injection, rto, rtt, lost};
 
     Prediction prediction{.scheme = scheme};
+    if (scheme.kind == Scheme::Kind::kAuto) {
+        const TailModel model{(input.bytes + input.mtu - 1) / input.mtu,
+                              static_cast<double>(std::min<std::uint64_t>(input.mtu, input.bytes)) / bytes_per_second,
+                              rtt, input.loss};
+        const auto result = model.predict(input.seed);
+        prediction.mean = result.mean;
+        prediction.p999 = result.p999;
+        prediction.parity_bytes = result.parity_packets * input.mtu;
+        prediction.resent_bytes = result.resent_packets * input.mtu;
+        prediction.failure = result.failure;
+        prediction.simulated = bursts;
+        prediction.encode_cores = encode_cores(input, scheme, input.mds_bytes_per_second);
+        return prediction;
+    }
     SimulatedTransfer transfer{.chunks = chunks,
                                .packets_per_chunk = packets_per_chunk,
                                .injection = injection,
                                .timeout = rto,
                                .rtt = rtt,
                                .loss = input.loss};
-    if (!coded(scheme)) {
+    if (!scheme.coded()) {
         if (bursts) {
             simulate_into(prediction, input, transfer);
         } else {
@@ -180,22 +182,24 @@ Result<Prediction> predict(const PlanInput& input, const Scheme& scheme) {
         return prediction;
     }
 
-    const bool exclusive_or = scheme.kind == Kind::kErasureXor;
-    const std::uint64_t blocks = (chunks + scheme.k - 1) / scheme.k;
-    const double parity_chunks = static_cast<double>(blocks * scheme.m);
+    const bool exclusive_or = scheme.kind == Scheme::Kind::kErasureXor;
+    const std::uint64_t blocks = (chunks + scheme.data_symbols - 1) / scheme.data_symbols;
+    const double parity_chunks = static_cast<double>(blocks * scheme.parity_symbols);
     const double speed = exclusive_or ? input.xor_bytes_per_second : input.mds_bytes_per_second;
     prediction.encode_cores = encode_cores(input, scheme, speed);
     prediction.parity_bytes = parity_chunks * chunk_bytes;
     const double fallback = input.fallback_rtts * rtt;
     if (bursts) {
-        transfer.k = scheme.k, transfer.m = scheme.m;
+        transfer.k = scheme.data_symbols, transfer.m = scheme.parity_symbols;
         transfer.exclusive_or = exclusive_or;
         transfer.fallback = fallback;
         simulate_into(prediction, input, transfer);
         return prediction;
     }
-    ErasureModel model{repeat, parity_chunks, static_cast<double>(blocks), static_cast<double>(scheme.k), 0, fallback};
-    model.block_failure = exclusive_or ? xor_failure(scheme.k, scheme.m, lost) : mds_failure(scheme.k, scheme.m, lost);
+    ErasureModel model{repeat, parity_chunks, static_cast<double>(blocks), static_cast<double>(scheme.data_symbols),
+                       0,      fallback};
+    model.block_failure = exclusive_or ? xor_failure(scheme.data_symbols, scheme.parity_symbols, lost)
+                                       : mds_failure(scheme.data_symbols, scheme.parity_symbols, lost);
     prediction.failure = any_failure(model.block_failure, model.blocks);
     prediction.mean = model.mean();
     prediction.p999 = model.quantile(0.999);

@@ -10,21 +10,12 @@
 #include "base/result.hpp"
 #include "base/units.hpp"
 #include "plan/loss.hpp"
+#include "plan/scheme.hpp"
 
 namespace farhaul::plan {
 
-enum class Kind : std::uint8_t { kSelectiveRepeat, kSelectiveRepeatNack, kErasure, kErasureXor };
-
-struct Scheme {
-    Kind kind = Kind::kSelectiveRepeat;
-    unsigned k = 0, m = 0;  ///< of the coded ones
-    bool operator==(const Scheme&) const = default;
-};
-
-/// `sr`, `sr-nack`, `ec:K,M` or `ec-xor:K,M`. Errors: kInvalidArgument with what is wrong and what there is.
-Result<Scheme> parse_scheme(std::string_view text);
-std::string to_string(const Scheme& scheme);
-/// What is compared unless told otherwise: sr, sr-nack, ec:32,8, ec-xor:32,8, and codes with less and more parity.
+/// What is compared unless told otherwise: auto, sr, sr-nack, ec:32,8, ec-xor:32,8, and codes with less and more
+/// parity.
 std::vector<Scheme> default_schemes();
 
 struct PlanInput {

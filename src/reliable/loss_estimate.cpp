@@ -6,19 +6,11 @@
 namespace farhaul::reliable {
 namespace {
 
-constexpr double kFailure = 1e-4;  // of a message that is planned for
 // Least loss that is planned for: nothing counted so far proves less.
 constexpr double kLeastLoss = 1e-7;
 constexpr double kUnknownLoss = 0.05;
 constexpr double kStepsPerOctave = 8;
 constexpr std::size_t kMostPlans = 4096;
-
-// What a sender who knows nothing spends on a tail of so many packets.
-std::uint32_t cautious_packets(std::uint32_t coded) {
-    if (coded <= 32) return std::max(2u, (coded * 12 + 31) / 32);
-    if (coded < 256) return 12 + (coded - 32) * 13 / 224;
-    return static_cast<std::uint32_t>(coded * 0.0985);
-}
 
 }  // namespace
 
@@ -69,39 +61,6 @@ double LossEstimate::upper() const {
     return std::min(0.95, std::max(quick_.upper(length, 2), slow_.upper(length, 3)));
 }
 
-TailPlan TailPlanner::cautious(const TailLayout& layout) {
-    TailPlan plan;
-    if (layout.blocks == 0) return plan;
-    std::uint32_t packets = cautious_packets(layout.coded);
-    if (layout.groups > 0 && layout.column_packets() + layout.blocks <= packets) {
-        plan.columns = true;
-        packets -= layout.column_packets();
-    }
-    plan.rows = std::min(layout.most_rows, packets / layout.blocks);
-    return plan;
-}
-
-TailPlan TailPlanner::informed(const TailLayout& layout, const plan::PacketLoss& loss) {
-    TailPlan plan;
-    const double blocks = layout.blocks;
-    const std::uint32_t k = layout.largest();
-    // Bursts are dealt out over the blocks; what one block gets of them is less bursty by their number.
-    const plan::PacketLoss of_block{loss.probability, std::max(1.0, loss.mean_burst_packets / blocks)};
-    auto rows = plan::parity_needed(k, of_block, kFailure / blocks, layout.most_rows);
-    if (rows && loss.mean_burst_packets > 1) {
-        // All losses of the message together, dealt out evenly, are a lower bound.
-        const auto losses = static_cast<double>(plan::losses_exceeded_with(loss, layout.coded * 1.1, kFailure));
-        rows = std::max(*rows, static_cast<unsigned>(std::ceil(losses / blocks)));
-    }
-    plan.rows = std::min(rows.value_or(layout.most_rows), layout.most_rows);
-    if (layout.groups == 0) return plan;
-    // With columns a block needs about as many rows as half of what it loses on average, and at least a few.
-    TailPlan product{.rows = 0, .columns = true};
-    const double lost = loss.probability * (k + 8);
-    product.rows = std::min(layout.most_rows, static_cast<std::uint32_t>(std::ceil(std::max(4.0, lost * 0.7))));
-    return !rows || product.packets(layout) < plan.packets(layout) ? product : plan;
-}
-
 TailPlan TailPlanner::plan(const TailLayout& layout, const LossEstimate& estimate) {
     if (layout.blocks == 0) return {};
     const plan::PacketLoss loss{estimate.known() ? estimate.upper() : estimate.mean(), estimate.burst()};
@@ -115,11 +74,11 @@ TailPlan TailPlanner::plan(const TailLayout& layout, const LossEstimate& estimat
     }
     auto [entry, fresh] = plans_.try_emplace({layout.coded, layout.most_rows});
     if (fresh)
-        entry->second = informed(
+        entry->second = plan::informed_tail(
             layout, {std::min(0.95, std::exp2(loss_step / kStepsPerOctave)), std::exp2(burst_step / kStepsPerOctave)});
     TailPlan chosen = entry->second;
     if (!estimate.known()) {
-        const TailPlan least = cautious(layout);
+        const TailPlan least = plan::cautious_tail(layout);
         if (least.packets(layout) > chosen.packets(layout)) chosen = least;
     }
     return chosen;
@@ -127,7 +86,7 @@ TailPlan TailPlanner::plan(const TailLayout& layout, const LossEstimate& estimat
 
 std::uint32_t TailPlanner::copies(double packets, const LossEstimate& estimate) {
     const double loss = std::max(estimate.upper(), kLeastLoss);
-    const double needed = std::log(kFailure / std::max(packets, 1.0)) / std::log(loss);
+    const double needed = std::log(plan::kTailFailure / std::max(packets, 1.0)) / std::log(loss);
     return static_cast<std::uint32_t>(std::clamp(std::ceil(needed), 1.0, 4.0));
 }
 

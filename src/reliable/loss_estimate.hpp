@@ -11,9 +11,12 @@
 #include <utility>
 
 #include "plan/loss.hpp"
-#include "reliable/tail_layout.hpp"
+#include "plan/tail_plan.hpp"
 
 namespace farhaul::reliable {
+
+using plan::TailLayout;
+using plan::TailPlan;
 
 class LossEstimate {
  public:
@@ -42,16 +45,6 @@ class LossEstimate {
     Memory quick_{32'768}, slow_{1'048'576};
 };
 
-/// Parity to send for a tail.
-struct TailPlan {
-    std::uint32_t rows = 0;
-    bool columns = false;
-    std::uint32_t packets(const TailLayout& layout) const {
-        return rows * layout.blocks + (columns ? layout.column_packets() : 0);
-    }
-    bool operator==(const TailPlan&) const = default;
-};
-
 /// Chooses the parity of tails. One per connection.
 class TailPlanner {
  public:
@@ -62,10 +55,7 @@ class TailPlanner {
     /// How often a repair is sent at once so that of `packets` repairs all arrive with probability 1 - 1e-4: 1 .. 4.
     static std::uint32_t copies(double packets, const LossEstimate& estimate);
 
-    static TailPlan cautious(const TailLayout& layout);
-
  private:
-    TailPlan informed(const TailLayout& layout, const plan::PacketLoss& loss);
     int loss_step_ = 0, burst_step_ = 0;                                 // the logarithmic steps for which plans_ holds
     std::map<std::pair<std::uint32_t, std::uint32_t>, TailPlan> plans_;  // by packets coded and most_rows
 };

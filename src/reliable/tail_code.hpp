@@ -18,8 +18,8 @@
 #include "base/time.hpp"
 #include "erasure/code.hpp"
 #include "erasure/decoder.hpp"
+#include "plan/tail_layout.hpp"
 #include "reliable/loss_estimate.hpp"
-#include "reliable/tail_layout.hpp"
 #include "sdr/queue_pair.hpp"
 
 namespace farhaul::reliable {

@@ -102,11 +102,10 @@ TEST(Simulation, InterleavingSpreadsBursts) {
 }
 
 TEST(Scheme, Names) {
-    for (const char* name : {"sr", "sr-nack", "ec:32,8", "ec-xor:32,8", "ec:1,1", "ec:223,32"})
+    for (const char* name : {"auto", "gbn", "sr", "sr-nack", "ec:32,8", "ec-xor:32,8", "ec:1,1", "ec:223,32"})
         EXPECT_EQ(to_string(scheme(name)), name);
-    for (const char* name :
-         {"", "gbn", "ec", "ec:", "ec:32", "ec:32,", "ec:32,8,", "ec:32;8", "ec:-1,8", "ec:0,8", "ec:32,0", "ec:248,8",
-          "ec-xor:2,4", "ec:99999999999,1", "SR", "sr:32,8", "ec:+3,1", "ec: 3,1"}) {
+    for (const char* name : {"", "ec:", "ec:32", "ec:32,", "ec:32,8,", "ec:32;8", "ec:-1,8", "ec:0,8", "ec:32,0",
+                             "ec:248,8", "ec-xor:2,4", "ec:99999999999,1", "SR", "sr:32,8", "ec:+3,1", "ec: 3,1"}) {
         EXPECT_FALSE(parse_scheme(name)) << name;
     }
     EXPECT_NE(parse_scheme("ecx:3,4").error().message.find("sr-nack"), std::string::npos);
@@ -138,12 +137,15 @@ TEST(Plan, BurstsAreSimulatedAndCloseToTheModelWhenShort) {
 TEST(Plan, PicksAndSaysWhy) {
     const auto schemes = default_schemes();
     const auto lossy = plan(long_link(128 << 20, 1e-3), schemes).value();
-    EXPECT_EQ(lossy.predictions[lossy.pick].scheme.kind, Kind::kErasure);
+    EXPECT_EQ(lossy.predictions[lossy.pick].scheme.kind, Scheme::Kind::kAuto);
     EXPECT_NE(lossy.reason.find("parity"), std::string::npos);
     EXPECT_EQ(lossy.reason.find('\n'), std::string::npos);
+    const auto fixed = plan(long_link(128 << 20, 1e-3), std::span(schemes).subspan(1)).value();
+    EXPECT_EQ(fixed.predictions[fixed.pick].scheme.kind, Scheme::Kind::kErasure);
+    EXPECT_NE(fixed.reason.find("parity"), std::string::npos);
 
     const auto clean = plan(long_link(8ull << 30, 0), schemes).value();
-    EXPECT_FALSE(clean.predictions[clean.pick].scheme.kind == Kind::kErasure);
+    EXPECT_FALSE(clean.predictions[clean.pick].scheme.kind == Scheme::Kind::kErasure);
     EXPECT_NEAR(clean.bound, 8.0 * (8ull << 30) / 400e9 + 0.025, 1e-9);
 
     // The published crossing: 8 GiB at 1e-6 is better off without a fifth of parity.
@@ -151,6 +153,23 @@ TEST(Plan, PicksAndSaysWhy) {
     const auto large = plan(long_link(8ull << 30, 1e-6), two).value();
     EXPECT_EQ(large.pick, 1u);
     for (const auto& p : large.predictions) EXPECT_GE(p.mean, large.bound * (1 - 1e-9));
+}
+
+TEST(Plan, AutoNeedsLittleMoreThanTheBound) {
+    const Scheme all[] = {scheme("auto")};
+    for (const std::uint64_t bytes :
+         {std::uint64_t{4096}, std::uint64_t{128} << 10, std::uint64_t{128} << 20, std::uint64_t{8} << 30})
+        for (const double loss : {0.0, 1e-5, 1e-3, 1e-2, 5e-2})
+            for (const double burst : {1.0, 16.0}) {
+                const auto made = plan(long_link(bytes, loss, burst), all).value();
+                const Prediction& p = made.predictions[0];
+                EXPECT_GE(p.mean, made.bound * (1 - 1e-9)) << bytes << " " << loss;
+                EXPECT_LE(p.mean, made.bound * 1.05) << bytes << " " << loss << " " << burst;
+                EXPECT_GE(p.p999, made.bound * (1 - 1e-9));
+                EXPECT_LE(p.failure, burst > 1 ? 0.05 : 2e-3) << bytes << " " << loss << " " << burst;
+                EXPECT_EQ(p.simulated, burst > 1 && loss > 0);
+            }
+    EXPECT_FALSE(predict(long_link(1 << 20, 0), scheme("gbn")));
 }
 
 TEST(Plan, ChunkLossIsNotPacketLoss) {
@@ -177,7 +196,7 @@ TEST(Plan, RefusesWhatIsOutOfRange) {
     EXPECT_TRUE(refused([](PlanInput& i) { i.chunk_bytes = 5000; }));
     EXPECT_TRUE(refused([](PlanInput& i) { i.chunk_bytes = 0; }));
     EXPECT_TRUE(refused([](PlanInput& i) { i.rto_rtts = 0; }));
-    EXPECT_FALSE(predict(long_link(1, 0), Scheme{Kind::kErasure, 0, 3}));
+    EXPECT_FALSE(predict(long_link(1, 0), Scheme{Scheme::Kind::kErasure, 0, 3}));
     EXPECT_FALSE(plan(long_link(1, 0), {}));
     EXPECT_TRUE(predict(long_link(1, 0.9), Scheme{}));
 }

@@ -16,7 +16,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace farhaul::reliable {
+namespace farhaul::plan {
 
 struct TailLayout {
     static constexpr std::uint32_t kMostData = 228;        ///< packets in a block; leaves 27 rows
@@ -60,4 +60,4 @@ struct TailLayout {
     bool operator==(const TailLayout&) const = default;
 };
 
-}  // namespace farhaul::reliable
+}  // namespace farhaul::plan

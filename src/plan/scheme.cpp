@@ -1,11 +1,11 @@
-#include "reliable/scheme.hpp"
+#include "plan/scheme.hpp"
 
 #include <charconv>
 #include <utility>
 
 #include "erasure/code.hpp"
 
-namespace farhaul::reliable {
+namespace farhaul::plan {
 namespace {
 
 constexpr std::pair<Scheme::Kind, std::string_view> kNames[] = {
@@ -86,4 +86,4 @@ Result<Scheme> decode_scheme(std::uint32_t number) {
 
 std::string scheme_names() { return "auto, gbn, sr, sr-nack, ec:K,M, ec-xor:K,M"; }
 
-}  // namespace farhaul::reliable
+}  // namespace farhaul::plan

@@ -1,9 +1,9 @@
-#include "reliable/tail_layout.hpp"
+#include "plan/tail_layout.hpp"
 
 #include <algorithm>
 #include <iterator>
 
-namespace farhaul::reliable {
+namespace farhaul::plan {
 namespace {
 
 // Codes there are: a code costs tables of some 100 KiB, so a connection should not need one per size of message. What a
@@ -28,4 +28,4 @@ TailLayout TailLayout::make(std::uint32_t packets, std::uint32_t coded, std::uin
     return layout;
 }
 
-}  // namespace farhaul::reliable
+}  // namespace farhaul::plan
