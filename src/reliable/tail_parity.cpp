@@ -1,7 +1,6 @@
 // The sender's half of tail_code.hpp.
 #include <algorithm>
 #include <array>
-#include <thread>
 
 #include "reliable/tail_code.hpp"
 
@@ -115,6 +114,7 @@ void TailParity::Work::work_on(void* context) {
     work.running.fetch_add(1);
     if (!work.cancelled.load()) work.run(task);
     work.running.fetch_sub(1);
+    if (work.cancelled.load()) work.running.notify_all();
 }
 
 void TailParity::Work::finish(void* context) {
@@ -170,7 +170,7 @@ TailParity::~TailParity() {
     if (!work_) return;
     work_->ready = nullptr;
     work_->cancelled.store(true);
-    while (work_->running.load() != 0) std::this_thread::yield();
+    for (std::uint32_t running; (running = work_->running.load()) != 0;) work_->running.wait(running);
 }
 
 bool TailParity::encoded(std::uint32_t index) const {

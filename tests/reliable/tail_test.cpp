@@ -3,11 +3,11 @@
 
 #include <set>
 
-#include "base/worker_pool.hpp"
 #include "pair.hpp"
 #include "reliable/loss_estimate.hpp"
 #include "reliable/tail_code.hpp"
 #include "wire/sim/sim_executor.hpp"
+#include "wire/udp/worker_pool.hpp"
 
 namespace farhaul::reliable {
 namespace {
@@ -239,7 +239,7 @@ TEST(Auto, WritesMayEndWhileTheyAreEncoded) {
         for (auto& function : functions) function();
     };
     wire::SimLoop loop;
-    WorkerPool pool(2, [&](std::function<void()> function) {
+    udp::WorkerPool pool(2, [&](std::function<void()> function) {
         const std::lock_guard lock(mutex);
         posted.push_back(std::move(function));
     });

@@ -14,8 +14,8 @@ Result<std::unique_ptr<Session>> ReliableSession::make(udp::RealLoop& loop, udp:
     const auto& c = session->connected_;
     auto config = connection_config(plan, c.round_trip, timeout, c.wire->limits().receive_buffer_bytes);
     if (config.scheme.kind == reliable::Scheme::Kind::kAuto && session->sends_) {
-        session->encoders_ = std::make_unique<WorkerPool>(
-            WorkerPool::default_threads(), [&loop](std::function<void()> done) { loop.post(std::move(done)); });
+        session->encoders_ = std::make_unique<udp::WorkerPool>(
+            udp::WorkerPool::default_threads(), [&loop](std::function<void()> done) { loop.post(std::move(done)); });
         config.executor = session->encoders_.get();
     }
     auto connection = reliable::Connection::create(

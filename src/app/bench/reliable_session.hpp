@@ -2,7 +2,7 @@
 #pragma once
 
 #include "app/bench/session.hpp"
-#include "base/worker_pool.hpp"
+#include "wire/udp/worker_pool.hpp"
 
 namespace farhaul::app::bench {
 
@@ -42,7 +42,7 @@ class ReliableSession final : public Session {
     bool client_, sends_, receives_;
     std::vector<std::byte> source_, target_;
     std::uint64_t slots_ = 1;
-    std::unique_ptr<WorkerPool> encoders_;  // of parity, if the scheme has any and we send
+    std::unique_ptr<udp::WorkerPool> encoders_;  // of parity, if the scheme has any and we send
     std::unique_ptr<reliable::Connection> connection_;
     bool running_ = false, stopping_ = false;
     std::uint64_t writes_ = 0, acknowledged_ = 0, posted_ = 0, received_ = 0, invalid_ = 0;

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "base/worker_pool.hpp"
+#include "wire/udp/worker_pool.hpp"
 
 namespace farhaul::app::transfer {
 namespace {
@@ -137,7 +137,7 @@ struct Sender::State {
     std::uint32_t blocks = 0;
     std::vector<std::byte> reply_buffers;
     std::unique_ptr<ReaderThread> reader;
-    std::unique_ptr<WorkerPool> encoders;              // of parity, if the scheme has any
+    std::unique_ptr<udp::WorkerPool> encoders;         // of parity, if the scheme has any
     std::unique_ptr<reliable::Connection> connection;  // sends from the reader's blocks: destroyed first
     Timer linger;
     std::uint32_t in_flight = 0;
@@ -176,8 +176,8 @@ void Sender::State::on_connected(Result<udp::Connected> result) {
 bool Sender::State::start() {
     auto config = connection_config(options.offer, connected.round_trip, options.timeout);
     if (config.scheme.kind == reliable::Scheme::Kind::kAuto) {
-        encoders = std::make_unique<WorkerPool>(WorkerPool::default_threads(),
-                                                [this](std::function<void()> done) { loop.post(std::move(done)); });
+        encoders = std::make_unique<udp::WorkerPool>(
+            udp::WorkerPool::default_threads(), [this](std::function<void()> done) { loop.post(std::move(done)); });
         config.executor = encoders.get();
     }
     auto made = reliable::Connection::create(loop, *connected.wire,

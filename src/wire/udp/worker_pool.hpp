@@ -12,7 +12,7 @@
 
 #include "base/executor.hpp"
 
-namespace farhaul {
+namespace farhaul::udp {
 
 class WorkerPool final : public Executor {
  public:
@@ -48,4 +48,4 @@ class WorkerPool final : public Executor {
     std::vector<std::jthread> threads_;
 };
 
-}  // namespace farhaul
+}  // namespace farhaul::udp

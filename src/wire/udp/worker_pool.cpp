@@ -1,10 +1,10 @@
-#include "base/worker_pool.hpp"
+#include "wire/udp/worker_pool.hpp"
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 
-namespace farhaul {
+namespace farhaul::udp {
 
 unsigned WorkerPool::default_threads() { return std::clamp(std::thread::hardware_concurrency(), 2u, 9u) - 1; }
 
@@ -62,4 +62,4 @@ void WorkerPool::work() {
     }
 }
 
-}  // namespace farhaul
+}  // namespace farhaul::udp
