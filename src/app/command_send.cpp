@@ -20,7 +20,7 @@ using namespace transfer;
 struct SendArguments {
     std::vector<std::string> files;
     std::string to;
-    std::string scheme = "sr-nack";
+    std::string scheme = "auto";
     std::optional<BitRate> rate;
     std::uint64_t packet_bytes = 0;
     std::uint64_t chunk_bytes = 64u << 10;

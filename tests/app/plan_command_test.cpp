@@ -31,7 +31,7 @@ Outcome plan(const std::string& arguments) {
 TEST(PlanCommand, PrintsARowPerSchemeAndThePick) {
     const auto [exit_code, output] = plan("--size 128MiB --rate 400G --rtt 25ms --loss 1e-3 --encode-rate 10");
     EXPECT_EQ(exit_code, kExitOk);
-    for (const char* word : {"sr ", "sr-nack", "ec:32,8", "ec-xor:32,8", "bound 27.69 ms", "pick ec:"}) {
+    for (const char* word : {"sr ", "sr-nack", "ec:32,8", "ec-xor:32,8", "bound 27.69 ms", "pick auto:"}) {
         EXPECT_NE(output.find(word), std::string::npos) << word << "\n" << output;
     }
 }
