@@ -15,8 +15,8 @@ double binomial_tail(unsigned n, unsigned m, double p) {
     if (m >= n || p <= 0) return 0;
     if (p >= 1) return 1;
     const double first = m + 1;
-    const double log_term = log_gamma(n + 1.0) - log_gamma(first + 1) - log_gamma(n - first + 1) +
-                            first * std::log(p) + (n - first) * std::log1p(-p);
+    const double log_term = log_gamma(n + 1.0) - log_gamma(first + 1) - log_gamma(n - first + 1) + first * std::log(p) +
+                            (n - first) * std::log1p(-p);
     // Relative to the first term; summed from there the terms may grow before they shrink.
     double term = 1, sum = 1;
     const double odds = p / (1 - p);
