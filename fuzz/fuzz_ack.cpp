@@ -1,7 +1,9 @@
 // The datagrams of the reliability layer: first as the pure decoder sees them, then thrown at a live connection that is
 // in the middle of a Write, where they must never crash it.
+#include <algorithm>
+#include <array>
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "reliable/ack.hpp"
 #include "reliable/connection.hpp"
@@ -9,6 +11,18 @@
 #include "wire/sim/sim_network.hpp"
 
 using namespace farhaul;
+
+namespace {
+
+using reliable::Scheme;
+constexpr std::array kSchemes{Scheme::kGoBackN,
+                              Scheme::kSelectiveRepeat,
+                              Scheme::kSelectiveRepeatNack,
+                              Scheme{Scheme::Kind::kErasure, 8, 2, false},
+                              Scheme{Scheme::Kind::kErasureXor, 8, 2, false},
+                              Scheme::kAuto};
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const auto input = std::as_bytes(std::span(data, size));
@@ -37,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     queue_pair.max_message_bytes = 50'000;
     queue_pair.max_messages = 4;
     reliable::ConnectionConfig config;
-    config.scheme = static_cast<reliable::Scheme>(size % 3);
+    config.scheme = kSchemes[size % kSchemes.size()];
     config.initial_rtt = queue_pair.initial_rtt = Duration::from_microseconds(200);
     auto a = reliable::Connection::create(loop, *wires->first, queue_pair, config);
     auto b = reliable::Connection::create(loop, *wires->second, queue_pair, config);
