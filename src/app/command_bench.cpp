@@ -159,6 +159,9 @@ nlohmann::ordered_json to_json(const BandwidthRow& row) {
             {"bw_peak_gbits", row.peak_bits_per_second / 1e9},
             {"bw_average_gbits", row.average_bits_per_second / 1e9},
             {"msg_rate_mpps", row.messages_per_second / 1e6},
+            {"message_min_s", row.message_min},
+            {"message_median_s", row.message_median},
+            {"message_max_s", row.message_max},
             {"packets_sent", row.packets_sent},
             {"packets_resent", row.packets_resent},
             {"messages_incomplete", row.incomplete},
@@ -225,7 +228,7 @@ class ClientRun {
     Result<RunResult> measure(std::uint64_t size) {
         const Plan p = plan(size);
         if (!a_.tcp()) return client_->run(p, a_.queue_pairs, a_.duration, a_.packet_bytes);
-        auto row = run_tcp_client(server_, a_.tcp_algorithm(), size, p.iterations, a_.timeout);
+        auto row = run_tcp_client(server_, a_.tcp_algorithm(), size, p.iterations, p.depth == 1, a_.timeout);
         if (!row) return propagate(row);
         return RunResult{
             .bandwidth = *row, .latency = {}, .payload_bytes = 0, .round_trip = {}, .segmentation_offload = false};

@@ -19,6 +19,16 @@ void fill_rates(BandwidthRow& row, const std::vector<std::int64_t>& completions,
     }
     row.peak_bits_per_second = row.average_bits_per_second;
     if (in_flight == 0) return;
+    if (in_flight == 1 && !completions.empty()) {
+        std::vector<double> times;
+        for (std::size_t i = 1; i < completions.size(); ++i)
+            times.push_back(static_cast<double>(completions[i] - completions[i - 1]) / 1e9);
+        if (times.empty()) times.push_back(static_cast<double>(completions[0]) / 1e9);
+        const auto [least, most] = std::ranges::minmax(times);
+        row.message_min = least;
+        row.message_max = most;
+        row.message_median = median(times);
+    }
     const std::size_t window = peak_window(completions.size(), in_flight);
     for (std::size_t i = window; i < completions.size(); ++i) {
         const std::int64_t span = completions[i] - completions[i - window];

@@ -17,6 +17,9 @@ struct BandwidthRow {
     double peak_bits_per_second = 0;  ///< over the best run of as many messages as are kept in flight
     double average_bits_per_second = 0;
     double messages_per_second = 0;
+    /// Seconds from the start of a message to its acknowledgement, when one is in flight at a time, else 0. The first
+    /// message, which waits for the connection's set-up, does not count unless it is the only one.
+    double message_min = 0, message_median = 0, message_max = 0;
     std::uint64_t packets_sent = 0;
     std::uint64_t packets_resent = 0;
     std::uint64_t incomplete = 0;  ///< raw messages that lost a packet

@@ -20,11 +20,12 @@
 namespace farhaul::app::bench {
 namespace {
 
-constexpr std::uint64_t kTcpMagic = 0x3150435448414846ull;
+constexpr std::uint64_t kTcpMagic = 0x3250435448414846ull;
 constexpr std::size_t kBufferBytes = 1u << 20;
 
 struct Hello {
     std::uint64_t magic, total;
+    std::uint64_t acknowledged;  // bytes after each of which the server says a word
 };
 
 std::string error_text(int error) { return std::generic_category().message(error); }
@@ -45,16 +46,21 @@ void serve(int fd) {
         if (got <= 0) return;
         have += static_cast<std::size_t>(got);
     }
-    if (hello.magic != kTcpMagic) return;
+    if (hello.magic != kTcpMagic || hello.acknowledged == 0) return;
     const auto buffer = std::make_unique<std::byte[]>(kBufferBytes);
-    for (std::uint64_t left = hello.total; left > 0;) {
-        const ssize_t got =
-            ::recv(fd, buffer.get(), static_cast<std::size_t>(std::min<std::uint64_t>(left, kBufferBytes)), 0);
-        if (got <= 0) return;
-        left -= static_cast<std::uint64_t>(got);
-    }
-    const char done = 1;
-    (void)!::send(fd, &done, 1, MSG_NOSIGNAL);
+    std::uint64_t left = hello.total;
+    do {
+        std::uint64_t until_word = std::min(left, hello.acknowledged);
+        left -= until_word;
+        while (until_word > 0) {
+            const ssize_t got = ::recv(fd, buffer.get(),
+                                       static_cast<std::size_t>(std::min<std::uint64_t>(until_word, kBufferBytes)), 0);
+            if (got <= 0) return;
+            until_word -= static_cast<std::uint64_t>(got);
+        }
+        const char done = 1;
+        if (::send(fd, &done, 1, MSG_NOSIGNAL) != 1) return;
+    } while (left > 0);
 }
 
 }  // namespace
@@ -104,7 +110,7 @@ Result<std::unique_ptr<TcpServer>> TcpServer::open(udp::RealLoop& loop, const ud
 }
 
 Result<BandwidthRow> run_tcp_client(const udp::Address& server, const std::string& algorithm, std::uint64_t bytes,
-                                    std::uint64_t iterations, Duration timeout) {
+                                    std::uint64_t iterations, bool one_at_a_time, Duration timeout) {
     const UniqueFd fd(::socket(server.sockaddr_ptr()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!fd) return fail(ErrorCode::kIo, "cannot make a TCP socket: {}", error_text(errno));
     if (!algorithm.empty() && ::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, algorithm.c_str(),
@@ -123,22 +129,29 @@ Result<BandwidthRow> run_tcp_client(const udp::Address& server, const std::strin
     if (::connect(fd.get(), server.sockaddr_ptr(), server.length()) != 0) return failed("cannot connect by TCP to");
     const TimePoint start = udp::RealLoop::clock();
     const std::uint64_t total = bytes * iterations;
-    const Hello hello{kTcpMagic, total};
+    const Hello hello{kTcpMagic, total, std::max<std::uint64_t>(1, one_at_a_time ? bytes : total)};
     if (::send(fd.get(), &hello, sizeof hello, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello))
         return failed("cannot send by TCP to");
     const std::vector<std::byte> buffer(kBufferBytes, std::byte{0x5a});
-    for (std::uint64_t left = total; left > 0;) {
-        const ssize_t sent =
-            ::send(fd.get(), buffer.data(), static_cast<std::size_t>(std::min<std::uint64_t>(left, kBufferBytes)),
-                   MSG_NOSIGNAL);
-        if (sent <= 0) return failed("cannot send by TCP to");
-        left -= static_cast<std::uint64_t>(sent);
-    }
-    char done = 0;
-    const ssize_t got = ::recv(fd.get(), &done, 1, 0);
-    if (got < 0) return failed("no word by TCP from");
-    if (got == 0)
-        return fail(ErrorCode::kPeerGone, "the TCP server {} closed before it had everything", server.to_string());
+    std::vector<std::int64_t> completions;
+    std::uint64_t left = total;
+    do {
+        std::uint64_t until_word = std::min(left, hello.acknowledged);
+        left -= until_word;
+        while (until_word > 0) {
+            const ssize_t sent =
+                ::send(fd.get(), buffer.data(),
+                       static_cast<std::size_t>(std::min<std::uint64_t>(until_word, kBufferBytes)), MSG_NOSIGNAL);
+            if (sent <= 0) return failed("cannot send by TCP to");
+            until_word -= static_cast<std::uint64_t>(sent);
+        }
+        char done = 0;
+        const ssize_t got = ::recv(fd.get(), &done, 1, 0);
+        if (got < 0) return failed("no word by TCP from");
+        if (got == 0)
+            return fail(ErrorCode::kPeerGone, "the TCP server {} closed before it had everything", server.to_string());
+        if (one_at_a_time) completions.push_back((udp::RealLoop::clock() - start).nanoseconds());
+    } while (left > 0);
     BandwidthRow row;
     row.bytes = bytes;
     row.iterations = iterations;
@@ -150,7 +163,7 @@ Result<BandwidthRow> run_tcp_client(const udp::Address& server, const std::strin
         if (info.tcpi_snd_mss > 0)
             row.packets_sent = (total + info.tcpi_snd_mss - 1) / info.tcpi_snd_mss + info.tcpi_total_retrans;
     }
-    fill_rates(row, {}, 0);
+    fill_rates(row, completions, one_at_a_time ? 1 : 0);
     return row;
 }
 

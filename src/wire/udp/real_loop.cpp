@@ -162,12 +162,10 @@ void RealLoop::stop() {
 }
 
 void RealLoop::post(std::function<void()> task) {
-    {
-        const std::lock_guard lock(posted_mutex_);
-        posted_.push_back(std::move(task));
-        has_posted_.store(true, std::memory_order_release);
-    }
-    wake();
+    const std::lock_guard lock(posted_mutex_);
+    posted_.push_back(std::move(task));
+    has_posted_.store(true, std::memory_order_release);
+    wake();  // under the lock: what was posted may end the loop, and must not run before this is done with it
 }
 
 }  // namespace farhaul::udp
