@@ -24,10 +24,9 @@ class TcpServer {
     std::unique_ptr<State> state_;
 };
 
-/// Sends `iterations` messages of `bytes` with the congestion control `algorithm` (empty: the system's), in one stream or
-/// each only when the server has said that it has the one before. Blocks.
-/// `packets_resent` of the row counts segments. Errors: kPeerGone, kTimeout (no byte moved for `timeout`), kUnsupported
-/// (no such algorithm).
+/// Sends `iterations` messages of `bytes` with the congestion control `algorithm` (empty: the system's), in one stream
+/// or each only when the server has said that it has the one before. Blocks. `packets_resent` of the row counts
+/// segments. Errors: kPeerGone, kTimeout (no byte moved for `timeout`), kUnsupported (no such algorithm).
 Result<BandwidthRow> run_tcp_client(const udp::Address& server, const std::string& algorithm, std::uint64_t bytes,
                                     std::uint64_t iterations, bool one_at_a_time, Duration timeout);
 
