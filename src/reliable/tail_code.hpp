@@ -76,7 +76,6 @@ class TailParity {
     TailParity& operator=(const TailParity&) = delete;
 
     const TailLayout& layout() const { return layout_; }
-    const TailPlan& plan() const { return plan_; }
 
     struct Run {
         std::uint32_t first = 0;  ///< number of a parity packet in its message
@@ -90,10 +89,10 @@ class TailParity {
         injected_ += count;
         injected_at_ = at;
     }
-    bool started() const { return queued_ > 0; }
+    bool started() const { return injected_ > 0; }
     bool all_queued() const { return queued_ == planned_; }
-    /// When the last of it was injected, never() before that.
-    TimePoint done_at() const { return injected_ >= planned_ ? injected_at_ : TimePoint::never(); }
+    /// When the latest of it was injected, once started().
+    TimePoint injected_at() const { return injected_at_; }
 
     sdr::SendHandle* send = nullptr;  ///< of the parity message, once it is started
 

@@ -488,7 +488,7 @@ void Writer::consider_missing(Message& message, std::uint64_t sequence, PacketRu
         }
         if (lost && message.tail && !test(message.resent, i) && message.tail->started() &&
             i >= message.tail->layout().first())
-            lost = message.tail->done_at() <= latest;
+            lost = message.tail->injected_at() <= latest;
         if (!lost) {
             if (i > lost_from) request_repair(message, sequence, {lost_from, i - lost_from});
             lost_from = i + 1;

@@ -37,9 +37,10 @@
 //   the queue of Writes runs dry is coded: the tail (tail_layout.hpp). Its parity is encoded beside the injection and
 //   goes out when no new data waits, row by row: if nothing was lost it costs no time, and when it is enough the
 //   receiver says so at once. How much is planned per message from the losses seen so far (loss_estimate.hpp). While
-//   parity is on its way a loss in the tail is left to it. (2) A repair that could not be asked for again before the
-//   queue runs dry is sent several times, the copies one after the other, so that all arrive with probability 1 - 1e-4.
-//   (3) Parity is never sent in place of new data: under steady load `auto` is `sr-nack`.
+//   parity is on its way a loss in the tail is left to it: until a reordering window after the latest of it has passed,
+//   so that parity which new data holds up does not hold up the repair. (2) A repair that could not be asked for again
+//   before the queue runs dry is sent several times, the copies one after the other, so that all arrive with
+//   probability 1 - 1e-4. (3) Parity is never sent in place of new data: under steady load `auto` is `sr-nack`.
 //
 // A Write is done when every message of it is acknowledged as complete.
 #pragma once

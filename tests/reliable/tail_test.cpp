@@ -226,6 +226,53 @@ TEST(Auto, ParityWaitsForItsEncoderAndDataDoesNot) {
     EXPECT_EQ(pair.a->counters().packets_resent, 0u);
 }
 
+// New data goes first. A tail whose parity it holds up midway is then repaired by asking.
+TEST(Auto, ParityThatNewDataHoldsUpDoesNotHoldUpTheRepair) {
+    PairConfig config = PairConfig::typical(Scheme::kAuto);
+    config.link.forward.rate = BitRate::from_bits_per_second(100'000'000);
+    config.link.forward.delay = config.link.backward.delay = Duration::from_milliseconds(20);
+    config.queue_pair.initial_rtt = config.connection.initial_rtt = Duration::from_milliseconds(40);
+    config.queue_pair.payload_bytes = 64;
+    config.queue_pair.max_message_bytes = 64 * 8200;
+    config.queue_pair.max_messages = 200;
+    config.link.limits.max_payload_bytes = 64;
+    // Of the first message every third of the last thousand is lost once: more than the first rows repair.
+    auto seen = std::make_shared<std::set<std::uint32_t>>();
+    config.link.hook = [seen](wire::SimInFlight& packet) {
+        const sdr::ImmediateLayout layout;
+        const std::uint32_t index = layout.packet(packet.immediate);
+        if (packet.datagram || layout.message_id(packet.immediate) != 0 || index < 7200 || index % 3 != 0) return;
+        packet.drop = seen->insert(index).second;
+    };
+    Pair pair(config);
+    const auto first = pattern(64 * 8200, 1), later = pattern(30'000, 2);
+    Guarded buffer(first.size());
+    std::vector<std::unique_ptr<Guarded>> more;
+    TimePoint first_done = TimePoint::never();
+    int done = 0;
+    ASSERT_TRUE(pair.b->receive(buffer.data(), buffer.size(), [](auto result) { ASSERT_TRUE(result); }));
+    for (int i = 0; i < 80; ++i) {
+        more.push_back(std::make_unique<Guarded>(later.size()));
+        ASSERT_TRUE(pair.b->receive(more.back()->data(), later.size(), [](auto result) { ASSERT_TRUE(result); }));
+    }
+    ASSERT_TRUE(pair.a->write(first.data(), first.size(), [&](Status status) {
+        ASSERT_TRUE(status);
+        first_done = pair.loop.now();
+    }));
+    // Until the first of its parity is out.
+    ASSERT_TRUE(pair.loop.run_while([&] { return pair.a->counters().packets_parity < 64 + 64; }));
+    const TimePoint begin = pair.loop.now();
+    for (int i = 0; i < 80; ++i)
+        ASSERT_TRUE(pair.a->write(later.data(), later.size(), [&](Status status) {
+            ASSERT_TRUE(status);
+            ++done;
+        }));
+    ASSERT_TRUE(pair.loop.run_while([&] { return done < 80 || first_done == TimePoint::never(); }));
+    EXPECT_GT(pair.loop.now() - begin, Duration::from_milliseconds(150));  // the line was busy for so long
+    EXPECT_LT(first_done - begin, Duration::from_milliseconds(120));
+    EXPECT_TRUE(buffer.holds(first));
+}
+
 // Encoding on real threads while Writes end early and the connection goes away.
 TEST(Auto, WritesMayEndWhileTheyAreEncoded) {
     std::mutex mutex;
