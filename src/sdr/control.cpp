@@ -21,6 +21,9 @@ constexpr std::uint32_t kFreeSends = 3;   // a record rides along until it was s
 constexpr std::size_t kMaxRiders = 8;     // records that ride along in one datagram
 constexpr std::size_t kRiderSearch = 64;  // newest records that are looked at for that
 constexpr std::uint8_t kMaxBackoff = 2;   // the time-out doubles so often
+constexpr int kFirstCopy = 32;            // copies of a record that does not ride along, as shares of a round trip
+constexpr int kSecondCopy = 8;
+constexpr Duration kMinCopyWait = Duration::from_microseconds(100);  // shorter ones gain little: no copies then
 constexpr Duration kMinTimeout = Duration::from_milliseconds(1);
 constexpr Duration kMaxRtt = Duration::from_seconds(60);
 
@@ -62,6 +65,8 @@ ControlChannel::ControlChannel(Loop& loop, Wire& wire, const ControlConfig& conf
           loop.timers(), [](void* self) { static_cast<ControlChannel*>(self)->send_pending(); }, this),
       retransmit_timer_(
           loop.timers(), [](void* self) { static_cast<ControlChannel*>(self)->on_retransmit(); }, this),
+      copy_timer_(
+          loop.timers(), [](void* self) { static_cast<ControlChannel*>(self)->on_copy(); }, this),
       smoothed_rtt_(config.initial_rtt),
       rtt_variance_(config.initial_rtt / 8) {
     datagram_.reserve(config.max_datagram_bytes);
@@ -96,6 +101,7 @@ void ControlChannel::stop() {
     stopped_ = true;
     flush_timer_.disarm();
     retransmit_timer_.disarm();
+    copy_timer_.disarm();
     outgoing_.clear();
     unsent_ = 0;
 }
@@ -149,16 +155,39 @@ void ControlChannel::add_record(std::size_t index) {
     record.last_sent = loop_.now();
 }
 
+bool ControlChannel::wants_copy(const Record& record) const {
+    return !record.acknowledged && record.sends < kFreeSends && record.last_sent != loop_.now();
+}
+
 /// Fills what room is left with records that were sent before now, the newest first: those had the fewest chances.
-void ControlChannel::ride_along() {
+/// Returns whether it left any.
+bool ControlChannel::ride_along() {
     std::size_t riders = 0;
     const std::size_t lowest = unsent_ > kRiderSearch ? unsent_ - kRiderSearch : 0;
-    for (std::size_t i = unsent_; i > lowest && riders < kMaxRiders && has_room(); --i) {
-        const Record& record = outgoing_[i - 1];
-        if (record.acknowledged || record.sends >= kFreeSends || record.last_sent == loop_.now()) continue;
+    for (std::size_t i = unsent_; i > lowest; --i) {
+        if (!wants_copy(outgoing_[i - 1])) continue;
+        if (riders == kMaxRiders || !has_room()) return true;
         add_record(i - 1);
         ++riders;
     }
+    return false;
+}
+
+void ControlChannel::copy_later(int share) {
+    const Duration wait = smoothed_rtt_ / share;
+    if (wait >= kMinCopyWait) copy_timer_.arm_no_later_than(loop_.now() + wait);
+}
+
+void ControlChannel::on_copy() {
+    if (stopped_ || unsent_ == 0) return;
+    const std::size_t lowest = unsent_ > kRiderSearch ? unsent_ - kRiderSearch : 0;
+    bool wanted = false;
+    for (std::size_t i = unsent_; i > lowest && !wanted; --i) wanted = wants_copy(outgoing_[i - 1]);
+    if (!wanted) return;
+    begin_datagram();
+    const bool more = ride_along();
+    finish_datagram();
+    copy_later(more ? kFirstCopy : kSecondCopy);
 }
 
 void ControlChannel::finish_datagram() {
@@ -178,6 +207,7 @@ void ControlChannel::send_pending() {
     const std::size_t end = std::min<std::size_t>(outgoing_.size(), kWindow);
     if (unsent_ >= end && !acknowledge_) return;
     begin_datagram();
+    const bool fresh = unsent_ < end;
     while (unsent_ < end) {
         if (!has_room()) {
             finish_datagram();
@@ -187,6 +217,7 @@ void ControlChannel::send_pending() {
     }
     ride_along();
     finish_datagram();
+    if (fresh) copy_later(kFirstCopy);
 }
 
 void ControlChannel::on_retransmit() {
@@ -282,7 +313,10 @@ bool ControlChannel::take_acknowledgements(std::uint64_t cumulative, std::span<c
         ++first_outgoing_;
         --unsent_;
     }
-    if (unsent_ == 0) retransmit_timer_.disarm();
+    if (unsent_ == 0) {
+        retransmit_timer_.disarm();
+        copy_timer_.disarm();
+    }
     return true;
 }
 

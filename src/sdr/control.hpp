@@ -13,8 +13,9 @@
 //   - A record is repeated after 1.5 round trips (never sooner than the variance of the round trip allows, nor than 1
 //   ms), then after twice
 //     that, then after four times that, again and again: a dead peer costs a trickle, a lossy link of 30% a few tries.
-//     A record that was sent less than three times also rides along, for nothing, in any datagram that has room: on a
-//     long link that saves most of the waits.
+//     A record that was sent less than three times also rides along, for nothing, in any datagram that has room, and on
+//     a long link datagrams go out for it after 1/32 and 1/8 of a round trip: a lost one costs that much and not a
+//     wait.
 //   - The round trip is measured by time stamps that the peer echoes, so that repeats need not be told apart from first
 //   sends.
 //   - A record that stays unanswered for `timeout` means that the peer is gone.
@@ -126,10 +127,13 @@ class ControlChannel {
     void push(const Record& record);
     void send_pending();
     void on_retransmit();
+    void on_copy();
+    void copy_later(int share);
     void begin_datagram();
     void add_record(std::size_t index);
     bool has_room() const;
-    void ride_along();
+    bool wants_copy(const Record& record) const;
+    bool ride_along();
     void finish_datagram();
     bool parse(std::span<const std::byte> datagram);
     bool take_acknowledgements(std::uint64_t cumulative, std::span<const std::uint64_t> words);
@@ -153,6 +157,7 @@ class ControlChannel {
     std::uint16_t datagram_records_ = 0;
     Timer flush_timer_;
     Timer retransmit_timer_;
+    Timer copy_timer_;  // of records that nothing else carries again
 
     // Incoming: every record below next_expected_ was received; the ring tells of kWindow behind it.
     std::uint64_t next_expected_ = 0;

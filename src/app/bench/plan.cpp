@@ -66,6 +66,8 @@ std::uint64_t region_bytes(const Plan& plan) {
     return std::max(plan.bytes, std::min(plan.bytes * plan.depth, kRegionBytes));
 }
 
+std::uint32_t receives_ahead(const Plan& plan) { return plan.latency ? 2 : plan.depth + 1; }
+
 sdr::QueuePairConfig queue_pair_config(const Plan& plan, const udp::ConnectParameters& agreed, Duration round_trip,
                                        Duration timeout) {
     sdr::QueuePairConfig config;
@@ -74,7 +76,7 @@ sdr::QueuePairConfig queue_pair_config(const Plan& plan, const udp::ConnectParam
     config.packets_per_chunk = std::clamp(plan.chunk_bytes / agreed.payload_bytes, 1u, 64u);
     config.max_message_bytes = plan.raw ? plan.bytes : std::min(plan.bytes, kMessageBytes);
     const std::uint64_t messages =
-        plan.raw ? plan.depth : plan.depth * ((plan.bytes + kMessageBytes - 1) / kMessageBytes);
+        plan.raw ? plan.depth : receives_ahead(plan) * ((plan.bytes + kMessageBytes - 1) / kMessageBytes);
     config.max_messages = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(messages, 2, kMaxDepth));
     config.rate_limit = plan.rate;
     config.overhead_bytes = udp::kHeaderBytes + transfer::kIpUdpBytes;

@@ -43,6 +43,9 @@ Result<Plan> decode_plan(std::span<const std::byte> bytes);
 
 /// Memory for the messages of one direction.
 std::uint64_t region_bytes(const Plan& plan);
+/// Receives that a receiver of reliable Writes keeps posted: one more than the sender's window, so that no Write waits
+/// for a clear-to-send that the end of the one before it caused.
+std::uint32_t receives_ahead(const Plan& plan);
 sdr::QueuePairConfig queue_pair_config(const Plan& plan, const udp::ConnectParameters& agreed, Duration round_trip,
                                        Duration timeout);
 /// `receive_buffer_bytes`: of the socket that all queue pairs share (see sdr::WireLimits).

@@ -9,15 +9,11 @@ constexpr std::size_t kMostCompletions = 4u << 20;
 }  // namespace
 
 Result<std::unique_ptr<Session>> ReliableSession::make(udp::RealLoop& loop, udp::Connected connected, const Plan& plan,
-                                                       bool client, Duration timeout) {
+                                                       bool client, Duration timeout, Executor* encoders) {
     std::unique_ptr<ReliableSession> session(new ReliableSession(std::move(connected), plan, client));
     const auto& c = session->connected_;
     auto config = connection_config(plan, c.round_trip, timeout, c.wire->limits().receive_buffer_bytes);
-    if (config.scheme.kind == reliable::Scheme::Kind::kAuto && session->sends_) {
-        session->encoders_ = std::make_unique<udp::WorkerPool>(
-            udp::WorkerPool::default_threads(), [&loop](std::function<void()> done) { loop.post(std::move(done)); });
-        config.executor = session->encoders_.get();
-    }
+    config.executor = encoders;
     auto connection = reliable::Connection::create(
         loop, *c.wire, queue_pair_config(plan, c.parameters, c.round_trip, timeout), config);
     if (!connection) return propagate(connection);
@@ -38,7 +34,7 @@ void ReliableSession::prepare() {
     }
     if (receives_) target_.assign(region, std::byte{0});
     if (receives_)
-        for (std::uint32_t i = 0; i < (plan_.latency ? 2 : plan_.depth); ++i) post_receive();
+        for (std::uint32_t i = 0; i < receives_ahead(plan_); ++i) post_receive();
     if (!client_ && !plan_.latency) start();
 }
 

@@ -2,14 +2,15 @@
 #pragma once
 
 #include "app/bench/session.hpp"
-#include "wire/udp/worker_pool.hpp"
+#include "base/executor.hpp"
 
 namespace farhaul::app::bench {
 
 class ReliableSession final : public Session {
  public:
+    /// `encoders`: of parity, outlives the session.
     static Result<std::unique_ptr<Session>> make(udp::RealLoop& loop, udp::Connected connected, const Plan& plan,
-                                                 bool client, Duration timeout);
+                                                 bool client, Duration timeout, Executor* encoders);
 
     void start() override;
     void stop() override;
@@ -42,7 +43,6 @@ class ReliableSession final : public Session {
     bool client_, sends_, receives_;
     std::vector<std::byte> source_, target_;
     std::uint64_t slots_ = 1;
-    std::unique_ptr<udp::WorkerPool> encoders_;  // of parity, if the scheme has any and we send
     std::unique_ptr<reliable::Connection> connection_;
     bool running_ = false, stopping_ = false;
     std::uint64_t writes_ = 0, acknowledged_ = 0, posted_ = 0, received_ = 0, invalid_ = 0;

@@ -6,14 +6,37 @@
 #include "app/bench/raw_session.hpp"
 #include "app/bench/reliable_session.hpp"
 #include "base/log.hpp"
+#include "wire/udp/worker_pool.hpp"
 
 namespace farhaul::app::bench {
 
+namespace {
+
+/// The threads that encode parity for all connections of an endpoint, started when first needed. They outlive the
+/// sessions.
+class Encoders {
+ public:
+    Executor* of(udp::RealLoop& loop, const Plan& plan, bool client) {
+        const bool sends = client || plan.both_ways || plan.latency;
+        if (plan.scheme.kind != reliable::Scheme::Kind::kAuto || !sends) return nullptr;
+        if (!pool_)
+            pool_ =
+                std::make_unique<udp::WorkerPool>(udp::WorkerPool::default_threads(),
+                                                  [&loop](std::function<void()> done) { loop.post(std::move(done)); });
+        return pool_.get();
+    }
+
+ private:
+    std::unique_ptr<udp::WorkerPool> pool_;
+};
+
 Result<std::unique_ptr<Session>> make_session(udp::RealLoop& loop, udp::Connected connected, const Plan& plan,
-                                              bool client, Duration timeout) {
-    return plan.raw ? RawSession::make(loop, std::move(connected), plan, client, timeout)
-                    : ReliableSession::make(loop, std::move(connected), plan, client, timeout);
+                                              bool client, Duration timeout, Encoders& encoders) {
+    if (plan.raw) return RawSession::make(loop, std::move(connected), plan, client, timeout);
+    return ReliableSession::make(loop, std::move(connected), plan, client, timeout, encoders.of(loop, plan, client));
 }
+
+}  // namespace
 
 // --- server ---
 
@@ -40,7 +63,7 @@ struct Server::State {
         auto plan = decode_plan(connected.blob);
         if (!plan) return;
         const std::string peer = connected.peer.to_string();
-        auto session = make_session(loop, std::move(connected), *plan, false, options.timeout);
+        auto session = make_session(loop, std::move(connected), *plan, false, options.timeout, encoders);
         if (!session) {
             say(fmt::format("refused {}: {}", peer, session.error().message));
             return;
@@ -73,6 +96,7 @@ struct Server::State {
     std::function<void(const std::string&)> say;
     std::unique_ptr<udp::UdpEndpoint> endpoint;
     std::unique_ptr<TcpServer> tcp;
+    Encoders encoders;
     std::list<Entry> sessions;
     Timer sweep;
 };
@@ -110,6 +134,7 @@ struct Client::State {
     udp::Address server;
     EndpointOptions options;
     std::unique_ptr<udp::UdpEndpoint> endpoint;
+    Encoders encoders;
 };
 
 Client::Client(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -120,7 +145,8 @@ Result<std::unique_ptr<Client>> Client::open(udp::RealLoop& loop, const udp::Add
     loop.update_now();
     auto endpoint = udp::UdpEndpoint::open(loop, transfer::udp_options(options.timeout, options.channels));
     if (!endpoint) return propagate(endpoint);
-    return std::unique_ptr<Client>(new Client(std::make_unique<State>(loop, server, options, std::move(*endpoint))));
+    return std::unique_ptr<Client>(
+        new Client(std::make_unique<State>(loop, server, options, std::move(*endpoint), Encoders())));
 }
 
 Result<RunResult> Client::run(Plan plan, std::uint32_t queue_pairs, Duration duration, std::uint32_t packet_bytes) {
@@ -142,7 +168,7 @@ Result<RunResult> Client::run(Plan plan, std::uint32_t queue_pairs, Duration dur
                 result.payload_bytes = connected->parameters.payload_bytes;
                 result.round_trip = connected->round_trip;
                 result.segmentation_offload = connected->wire->segmentation_offload();
-                auto session = make_session(s.loop, std::move(*connected), plan, true, s.options.timeout);
+                auto session = make_session(s.loop, std::move(*connected), plan, true, s.options.timeout, s.encoders);
                 if (session)
                     sessions.push_back(std::move(*session));
                 else

@@ -35,8 +35,4 @@ class Session {
     virtual std::vector<std::int64_t> take_samples() { return {}; }
 };
 
-/// Errors: kInvalidArgument when the plan does not fit what the two ends agreed on (a raw message of too many packets).
-Result<std::unique_ptr<Session>> make_session(udp::RealLoop& loop, udp::Connected connected, const Plan& plan,
-                                              bool client, Duration timeout);
-
 }  // namespace farhaul::app::bench
