@@ -74,11 +74,6 @@ void pin(unsigned core_rank) {
         }
 }
 
-Result<std::unique_ptr<udp::RealLoop>> bench_loop() {
-    // A benchmark's loop polls on: sleeping would be measured as latency.
-    return udp::RealLoop::create({.busy_poll = Duration::from_milliseconds(2)});
-}
-
 EndpointOptions endpoint_options(const BenchArguments& arguments) {
     return {.channels = arguments.channels,
             .checksum = arguments.checksum,
@@ -89,7 +84,7 @@ EndpointOptions endpoint_options(const BenchArguments& arguments) {
 // --- server ---
 
 int run_server(const BenchArguments& arguments) {
-    auto loop = bench_loop();
+    auto loop = udp::RealLoop::create();
     if (!loop) return say_error(loop.error());
     const Signals signals(**loop, [&](int) { (*loop)->stop(); });
     auto address = udp::parse_address(fmt::format(":{}", arguments.port), udp::AddressUse::kListen);
@@ -121,7 +116,7 @@ class LocalServer {
         if (child == 0) {
             ::prctl(PR_SET_PDEATHSIG, SIGKILL);
             pin(1);
-            auto loop = bench_loop();
+            auto loop = udp::RealLoop::create();
             auto address = udp::parse_address("127.0.0.1:0", udp::AddressUse::kListen);
             if (!loop || !address) ::_exit(1);
             auto server = Server::open(**loop, *address, endpoint_options(arguments), [](const std::string&) {});
@@ -380,7 +375,7 @@ int run_bench(BenchArguments a) {
     if (!server)
         return say_error(server.error()),
                server.error().code == ErrorCode::kInvalidArgument ? kExitUsage : kExitFailure;
-    auto loop = bench_loop();
+    auto loop = udp::RealLoop::create();
     if (!loop) return say_error(loop.error());
     if (a.tcp()) return ClientRun(a, *server, loop->get()).run();  // blocks: a signal just ends it
     const Signals signals(**loop, [&](int) { (*loop)->stop(); });

@@ -7,7 +7,7 @@ namespace farhaul::sdr {
 namespace {
 
 constexpr std::uint64_t kQuantumBytes = 64 * 1024;
-constexpr Duration kQuantumTime = Duration::from_microseconds(100);
+constexpr Duration kQuantumTime = Duration::from_microseconds(200);
 constexpr Duration kCredit = Duration::from_microseconds(250);
 
 Duration quantum_of(BitRate rate) {

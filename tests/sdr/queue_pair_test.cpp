@@ -337,7 +337,7 @@ TEST(QueuePair, RateLimitIsKeptAndUsed) {
         for (std::size_t i = 0; i < times.size(); ++i) {
             const Duration line = config.rate_limit.time_for(i * 1084);
             const Duration ahead = line - (times[i] - start);
-            ASSERT_LE(ahead, std::min(Duration::from_microseconds(100), config.rate_limit.time_for(65536)) +
+            ASSERT_LE(ahead, std::min(Duration::from_microseconds(200), config.rate_limit.time_for(65536)) +
                                  config.rate_limit.time_for(1084) + Duration::from_nanoseconds(2));
             ASSERT_GE(ahead, -Duration::from_nanoseconds(2)) << i << " at " << gigabits;
         }

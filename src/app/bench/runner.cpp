@@ -12,6 +12,13 @@ namespace farhaul::app::bench {
 
 namespace {
 
+/// A benchmark of what the host can do polls on: sleeping would be measured as latency. Below a given rate polling wins
+/// nothing and takes the core from whoever shares it.
+void choose_polling(udp::RealLoop& loop, const Plan& plan) {
+    const bool paced = !plan.rate.unlimited() && !plan.latency;
+    loop.set_busy_poll(paced ? udp::RealLoopOptions().busy_poll : Duration::from_milliseconds(2));
+}
+
 /// The threads that encode parity for all connections of an endpoint, started when first needed. They outlive the
 /// sessions.
 class Encoders {
@@ -32,6 +39,7 @@ class Encoders {
 
 Result<std::unique_ptr<Session>> make_session(udp::RealLoop& loop, udp::Connected connected, const Plan& plan,
                                               bool client, Duration timeout, Encoders& encoders) {
+    choose_polling(loop, plan);
     if (plan.raw) return RawSession::make(loop, std::move(connected), plan, client, timeout);
     return ReliableSession::make(loop, std::move(connected), plan, client, timeout, encoders.of(loop, plan, client));
 }

@@ -28,7 +28,7 @@ struct RealLoopOptions {
     Duration busy_poll =
         Duration::from_microseconds(50);  ///< how long to poll without sleeping after traffic; 0 = never
     Duration timer_spin =
-        Duration::from_microseconds(60);  ///< poll instead of sleeping when a deadline is nearer than this
+        Duration::from_microseconds(15);  ///< poll instead of sleeping when a deadline is nearer than this
 };
 
 class RealLoop final : public Loop {
@@ -67,6 +67,9 @@ class RealLoop final : public Loop {
     int poll_fd() const { return epoll_fd_; }
     /// How long run_once() would sleep: 0 while traffic flows or work waits.
     Duration idle_time(Duration max_wait) const { return sleep_time(max_wait); }
+
+    /// Changes RealLoopOptions::busy_poll.
+    void set_busy_poll(Duration busy_poll) { options_.busy_poll = busy_poll; }
 
     /// Traffic flowed: keep polling without sleeping for a while.
     void note_activity() { busy_until_ = now_ + options_.busy_poll; }

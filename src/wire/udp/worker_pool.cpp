@@ -1,10 +1,18 @@
 #include "wire/udp/worker_pool.hpp"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <memory>
 #include <utility>
 
 namespace farhaul::udp {
+namespace {
+
+constexpr int kNice = 10;
+
+}  // namespace
 
 unsigned WorkerPool::default_threads() { return std::clamp(std::thread::hardware_concurrency(), 2u, 9u) - 1; }
 
@@ -42,6 +50,9 @@ void WorkerPool::run_finished(Finished& finished) {
 }
 
 void WorkerPool::work() {
+    // Beside the loops, not in their way: where cores are few, injection goes first, and a repair that parity comes too
+    // late for is asked for. Linux keeps this per thread.
+    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
     for (;;) {
         Job job;
         {
