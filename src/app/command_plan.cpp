@@ -146,8 +146,10 @@ int run(Arguments& arguments) {
     }
     for (plan::Prediction& p : plan->predictions) {
         if (!p.scheme.paired()) continue;
-        const double speed = arguments.encode_gigabytes > 0 ? arguments.encode_gigabytes * 1e9
-                                                            : measure_encoding(p.scheme, arguments.input.chunk_bytes);
+        const double speed = arguments.encode_gigabytes > 0
+                                 ? arguments.encode_gigabytes * 1e9
+                                 : measure_encoding(p.scheme, p.scheme.chunk_symbols ? arguments.input.chunk_bytes
+                                                                                     : arguments.input.mtu);
         p.encode_cores = plan::encode_cores(arguments.input, p.scheme, speed);
     }
     if (arguments.json)
@@ -199,8 +201,9 @@ void add_plan_command(CLI::App& app, int& exit_code) {
     };
     add_checked_option(&command, "--mtu", small_size(input.mtu), "SIZE", "Payload of a packet in bytes")
         ->default_str("4096");
-    add_checked_option(&command, "--chunk", small_size(input.chunk_bytes), "SIZE",
-                       "Bytes of a chunk, the unit that is repeated and coded: a multiple of the MTU")
+    add_checked_option(
+        &command, "--chunk", small_size(input.chunk_bytes), "SIZE",
+        "Bytes of a chunk, what sr and sr-nack repeat and what ec:K,M/chunk codes: a multiple of the MTU")
         ->default_str("4096");
     command.add_option("--rto", input.rto_rtts, "Retransmission timeout of sr in round trips")
         ->type_name("RTTS")
@@ -215,7 +218,8 @@ void add_plan_command(CLI::App& app, int& exit_code) {
                     list->push_back(*scheme);
                 }
             },
-            "Compare this one: auto, sr, sr-nack, ec:K,M or ec-xor:K,M; may be repeated. Default: a choice of all")
+            "Compare this one: auto, sr, sr-nack, ec:K,M or ec-xor:K,M (of packets; with /chunk of chunks); may be "
+            "repeated. Default: a choice of all")
         ->type_name("NAME")
         ->allow_extra_args(false);
     number_within(command

@@ -1,4 +1,5 @@
 // `sdr sim`: options in, table or JSON out. The work is in simulate.cpp.
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <memory>
@@ -27,6 +28,7 @@ The bound is M * T_inj / (1 - p) + RTT: all packets once over the line, plus wha
 struct Arguments {
     SimulationConfig simulation;
     std::string trace_file;
+    bool chunk_given = false;
     bool json = false;
 };
 
@@ -122,6 +124,7 @@ void print_json(const SimulationConfig& config, const SimulationReport& report) 
     out["packets_resent"] = report.packets_resent;
     out["packets_parity"] = report.packets_parity;
     out["runs"] = config.runs;
+    out["messages"] = config.messages;
     out["seed"] = config.seed;
     out["min_s"] = report.min_s;
     out["max_s"] = report.max_s;
@@ -170,7 +173,11 @@ void print_table(const SimulationConfig& config, const SimulationReport& report)
 }
 
 int run(Arguments& arguments) {
-    if (Status status = validate(arguments.simulation); !status) {
+    SimulationConfig& config = arguments.simulation;
+    // Without a wish of the user's: as much of the usual chunk as are whole packets.
+    if (!arguments.chunk_given && config.mtu_bytes > 0)
+        config.chunk_bytes = config.mtu_bytes * std::clamp(config.chunk_bytes / config.mtu_bytes, 1u, 64u);
+    if (Status status = validate(config); !status) {
         fmt::print(stderr, "sdr sim: {}\n", status.error().message);
         return kExitUsage;
     }
@@ -254,14 +261,16 @@ void add_sim_command(CLI::App& app, int& exit_code) {
     command.add_flag("--measure-rtt", config.measure_round_trip,
                      "The sender measures the round trip instead of knowing it");
     add_parsed(command, "--mtu", config.mtu_bytes, parse_small_size, "Payload of a packet in bytes", "4096", "SIZE");
-    add_parsed(command, "--chunk", config.chunk_bytes, parse_small_size, "Bytes of a chunk: 1 to 64 packets", "64KiB",
-               "SIZE");
-    command
-        .add_option_function<double>(
-            "--encode-rate", [&config](double gigabytes) { config.encode_bytes_per_second = gigabytes * 1e9; },
-            "GB/s of data that one core encodes into up to eight rows of parity (auto)")
-        ->type_name("GBPS")
-        ->default_str("16");
+    auto* const chunk = add_parsed(command, "--chunk", config.chunk_bytes, parse_small_size,
+                                   "Bytes of a chunk: 1 to 64 packets", "about 64KiB", "SIZE");
+    number_within(
+        command
+            .add_option_function<double>(
+                "--encode-rate", [&config](double gigabytes) { config.encode_bytes_per_second = gigabytes * 1e9; },
+                "GB/s of data that one core encodes into up to eight rows of parity (auto)")
+            ->type_name("GBPS")
+            ->default_str("16"),
+        1e-3, 1e6);
     whole_number(command.add_option("--encode-cores", config.encode_workers, "Cores that encode (auto)")
                      ->type_name("N")
                      ->default_str("8"))
@@ -300,7 +309,10 @@ void add_sim_command(CLI::App& app, int& exit_code) {
         },
         "FILE", "Write every event of the first run to FILE as comma separated values");
     command.add_flag("--json", arguments->json, "Print JSON");
-    command.callback([arguments, &exit_code] { exit_code = run(*arguments); });
+    command.callback([arguments, chunk, &exit_code] {
+        arguments->chunk_given = chunk->count() > 0;
+        exit_code = run(*arguments);
+    });
 }
 
 }  // namespace farhaul::app

@@ -90,6 +90,9 @@ Status validate(const SimulationConfig& config) {
         return bad("encoding needs a rate above 0 and 1 to 1024 cores");
     if (config.messages < 1 || config.messages > 1'000'000) return bad("a run has 1 to 1,000,000 messages");
     if (config.runs < 1) return bad("at least one run is needed");
+    if (std::uint64_t{config.runs} * config.messages > kMostSimulatedRuns)
+        return bad(fmt::format("{} runs of {} messages are more than {} results: split them over several seeds",
+                               config.runs, config.messages, kMostSimulatedRuns));
     return {};
 }
 

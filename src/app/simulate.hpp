@@ -48,6 +48,9 @@ struct SimulationConfig {
     std::function<void(const wire::SimEvent&)> observer;
 };
 
+/// Most results, runs times messages, that a simulation keeps: about 700 MB.
+inline constexpr std::uint64_t kMostSimulatedRuns = 10'000'000;
+
 struct SimulatedRun {
     Duration completion;
     std::uint64_t packets_sent = 0;  ///< data packets on the line, repeats and parity included

@@ -114,19 +114,36 @@ std::vector<Scheme> default_schemes() {
     return schemes;
 }
 
+namespace {
+
+/// Bytes of what a scheme repeats and codes.
+std::uint32_t unit_bytes(const PlanInput& input, const Scheme& scheme) {
+    return scheme.coded() && !scheme.chunk_symbols ? input.mtu : input.chunk_bytes;
+}
+
+TailModel::Result predict_tail(const PlanInput& input) {
+    const double bytes_per_second = static_cast<double>(input.rate.bits_per_second()) / 8;
+    const TailModel model{(input.bytes + input.mtu - 1) / input.mtu,
+                          static_cast<double>(std::min<std::uint64_t>(input.mtu, input.bytes)) / bytes_per_second,
+                          input.rtt.seconds(), input.loss};
+    return model.predict(input.seed);
+}
+
+/// The tail is encoded while it is injected, eight rows at a time.
+double tail_encode_cores(const PlanInput& input, const TailModel::Result& tail, double bytes_per_second) {
+    if (!(bytes_per_second > 0)) return 0;
+    const double passes = std::ceil(tail.rows / 8.0) + (tail.columns ? 0.5 : 0);
+    return static_cast<double>(input.rate.bits_per_second()) / 8 * passes / bytes_per_second;
+}
+
+}  // namespace
+
 double encode_cores(const PlanInput& input, const Scheme& scheme, double bytes_per_second) {
-    if (scheme.kind == Scheme::Kind::kAuto && bytes_per_second > 0 && input.mtu > 0) {
-        // The tail is encoded while it is injected, eight rows at a time.
-        const TailModel model{(input.bytes + input.mtu - 1) / input.mtu,
-                              static_cast<double>(input.mtu) * 8 / static_cast<double>(input.rate.bits_per_second()),
-                              input.rtt.seconds(), input.loss};
-        const auto result = model.predict(input.seed);
-        const double passes = std::ceil(result.rows / 8.0) + (result.columns ? 0.5 : 0);
-        return static_cast<double>(input.rate.bits_per_second()) / 8 * passes / bytes_per_second;
-    }
+    if (scheme.kind == Scheme::Kind::kAuto && input.mtu > 0)
+        return tail_encode_cores(input, predict_tail(input), bytes_per_second);
     if (!scheme.coded() || scheme.data_symbols == 0 || input.chunk_bytes == 0 || !(bytes_per_second > 0)) return 0;
     // Data leaves at its share of the rate; that much must be encoded per second.
-    const double chunks = std::ceil(static_cast<double>(input.bytes) / input.chunk_bytes);
+    const double chunks = std::ceil(static_cast<double>(input.bytes) / unit_bytes(input, scheme));
     const double parity = std::ceil(chunks / scheme.data_symbols) * scheme.parity_symbols;
     return static_cast<double>(input.rate.bits_per_second()) / 8 * chunks / (chunks + parity) / bytes_per_second;
 }
@@ -140,10 +157,11 @@ Result<Prediction> predict(const PlanInput& input, const Scheme& scheme) {
     }
     const double rtt = input.rtt.seconds();
     const double bytes_per_second = static_cast<double>(input.rate.bits_per_second()) / 8;
-    const std::uint64_t chunks = (input.bytes + input.chunk_bytes - 1) / input.chunk_bytes;
-    const std::uint64_t packets_per_chunk = input.chunk_bytes / input.mtu;
+    const std::uint32_t unit = unit_bytes(input, scheme);
+    const std::uint64_t chunks = (input.bytes + unit - 1) / unit;
+    const std::uint64_t packets_per_chunk = unit / input.mtu;
     // A message shorter than a chunk is one short chunk.
-    const double chunk_bytes = static_cast<double>(std::min<std::uint64_t>(input.chunk_bytes, input.bytes));
+    const double chunk_bytes = static_cast<double>(std::min<std::uint64_t>(unit, input.bytes));
     const double injection = chunk_bytes / bytes_per_second;
     const double rto = scheme.kind == Scheme::Kind::kSelectiveRepeatNack ? rtt : input.rto_rtts * rtt;
     const double lost = chunk_loss(input.loss, packets_per_chunk);
@@ -152,17 +170,14 @@ Result<Prediction> predict(const PlanInput& input, const Scheme& scheme) {
 
     Prediction prediction{.scheme = scheme};
     if (scheme.kind == Scheme::Kind::kAuto) {
-        const TailModel model{(input.bytes + input.mtu - 1) / input.mtu,
-                              static_cast<double>(std::min<std::uint64_t>(input.mtu, input.bytes)) / bytes_per_second,
-                              rtt, input.loss};
-        const auto result = model.predict(input.seed);
+        const auto result = predict_tail(input);
         prediction.mean = result.mean;
         prediction.p999 = result.p999;
         prediction.parity_bytes = result.parity_packets * input.mtu;
         prediction.resent_bytes = result.resent_packets * input.mtu;
         prediction.failure = result.failure;
         prediction.simulated = bursts;
-        prediction.encode_cores = encode_cores(input, scheme, input.mds_bytes_per_second);
+        prediction.encode_cores = tail_encode_cores(input, result, input.mds_bytes_per_second);
         return prediction;
     }
     SimulatedTransfer transfer{.chunks = chunks,

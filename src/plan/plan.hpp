@@ -19,15 +19,16 @@ namespace farhaul::plan {
 std::vector<Scheme> default_schemes();
 
 struct PlanInput {
-    std::uint64_t bytes = 0;           ///< of the message, at least 1
-    BitRate rate;                      ///< not unlimited
-    Duration rtt;                      ///< above 0
-    PacketLoss loss = {};              ///< of packets; probability below 1
-    std::uint32_t mtu = 4096;          ///< payload bytes of a packet
-    std::uint32_t chunk_bytes = 4096;  ///< what is acknowledged, repeated and coded; a multiple of the MTU
-    double rto_rtts = 3;               ///< timeout of `sr`; `sr-nack` has 1
-    double fallback_rtts = 1;          ///< a coded message gives up on parity so long after its last chunk is due
-    double mds_bytes_per_second = 0;   ///< what one core encodes; 0: cores are not told
+    std::uint64_t bytes = 0;   ///< of the message, at least 1
+    BitRate rate;              ///< not unlimited
+    Duration rtt;              ///< above 0
+    PacketLoss loss = {};      ///< of packets; probability below 1
+    std::uint32_t mtu = 4096;  ///< payload bytes of a packet
+    std::uint32_t chunk_bytes =
+        4096;                  ///< what sr and sr-nack repeat and what `/chunk` schemes code; a multiple of the MTU
+    double rto_rtts = 3;       ///< timeout of `sr`; `sr-nack` has 1
+    double fallback_rtts = 1;  ///< a coded message gives up on parity so long after its last chunk is due
+    double mds_bytes_per_second = 0;  ///< what one core encodes; 0: cores are not told
     double xor_bytes_per_second = 0;
     std::uint64_t seed = 1;  ///< of the simulation, used for bursts
 };

@@ -67,7 +67,6 @@ TailModel::Result TailModel::predict(std::uint64_t seed) const {
     Result result;
     result.rows = plan.rows;
     result.columns = plan.columns;
-    result.coded_share = coded / static_cast<double>(packets);
     result.parity_packets = plan.packets(layout);
     const double early = static_cast<double>(packets - coded);
     result.resent_packets = early * p / (1 - p);

@@ -22,7 +22,6 @@ struct TailModel {
         double failure = 0;         ///< of parity: probability that a repair takes another round trip
         std::uint32_t rows = 0;
         bool columns = false;
-        double coded_share = 0;  ///< of the message
     };
     /// As an established connection that knows `loss` sends it. Independent losses are summed exactly but for the
     /// columns, which count as enough; bursts are drawn with `seed`.

@@ -4,7 +4,7 @@
 // kBurst packets is built on the stack across ranges and offered to the wire; what it does not take is built again
 // later (a packet is 32 bytes: cheaper than keeping).
 //
-// Rate: a Serializer knows when the line would be idle. Packets may run ahead of it by a quantum, 64 KiB or 100 us,
+// Rate: a Serializer knows when the line would be idle. Packets may run ahead of it by a quantum, 64 KiB or 200 us,
 // whichever is shorter; then a timer waits until half of that has drained. A timer that comes late does not cost rate:
 // while data waits, up to kCredit of lost time is caught up. An idle sender earns no credit.
 #pragma once

@@ -63,6 +63,17 @@ TEST(Simulate, OverheadAndRateSetTheTime) {
     EXPECT_NEAR(run->front().completion.seconds(), 1024 * 1100 * 8e-9 + 0.01, 10e-6);
 }
 
+TEST(Simulate, MoreResultsThanMemoryHoldsAreRefused) {
+    SimulationConfig config = small();
+    config.runs = 4'294'967'295;
+    EXPECT_FALSE(validate(config));
+    config.runs = 10'001;
+    config.messages = 1000;
+    EXPECT_FALSE(validate(config));
+    config.runs = 10'000;
+    EXPECT_TRUE(validate(config));
+}
+
 TEST(Simulate, ALongMessageIsSplit) {
     SimulationConfig config = small();
     config.size_bytes = 40ull << 20;

@@ -123,6 +123,18 @@ TEST(Plan, PredictsBytesAndCores) {
     EXPECT_NEAR(repeat.resent_bytes, (128 << 20) * 1e-3 / 0.999, 1);
 }
 
+TEST(Plan, CodesWorkOnPacketsUnlessTheyAreToldToWorkOnChunks) {
+    PlanInput input = long_link(128 << 20, 1e-3);
+    const auto packets = predict(input, scheme("ec:32,4")).value();
+    input.chunk_bytes = 64 << 10;
+    const auto same = predict(input, scheme("ec:32,4")).value();
+    EXPECT_EQ(same.mean, packets.mean);
+    EXPECT_EQ(same.failure, packets.failure);
+    const auto chunks = predict(input, scheme("ec:32,4/chunk")).value();
+    EXPECT_GT(chunks.failure, 100 * packets.failure) << "a chunk is lost sixteen times as often";
+    EXPECT_GT(predict(input, scheme("sr")).value().resent_bytes, 10 * 128 * 1024);
+}
+
 TEST(Plan, BurstsAreSimulatedAndCloseToTheModelWhenShort) {
     const auto computed = predict(long_link(8 << 20, 1e-3), scheme("sr")).value();
     const auto drawn = predict(long_link(8 << 20, 1e-3, 1.0001), scheme("sr")).value();

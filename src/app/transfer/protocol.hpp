@@ -37,7 +37,7 @@
 
 namespace farhaul::app::transfer {
 
-inline constexpr std::uint16_t kProtocolVersion = 1;
+inline constexpr std::uint16_t kProtocolVersion = 2;  ///< 2: acks tell of rebuilt packets
 inline constexpr std::size_t kRecordHeaderBytes = 8;
 inline constexpr std::size_t kDigestBytes = 32;
 inline constexpr std::size_t kMaxNameBytes = 255;      ///< of a file or folder
