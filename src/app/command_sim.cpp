@@ -1,6 +1,7 @@
 // `sdr sim`: options in, table or JSON out. The work is in simulate.cpp.
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -9,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.hpp"
-#include "app/simulate.hpp"
+#include "app/simulate_ring.hpp"
 #include "app/unit_options.hpp"
 #include "link/options.hpp"
 #include "sdr/immediate.hpp"
@@ -22,11 +23,15 @@ constexpr const char* kExamples = R"(Examples:
   sdr sim --size 128MiB --rate 400G --rtt 25ms --loss 1e-4 --scheme sr --runs 1000
   sdr sim --size 4MiB --loss 1e-3 --burst 8 --scheme sr-nack --runs 200 --json
   sdr sim --size 1MiB --rate 1G --loss 1e-2 --trace trace.csv
+  sdr sim --allreduce 4 --size 128MiB --loss 1e-3 --scheme auto --runs 1000
+  sdr sim --allreduce 4 --size 128MiB --rtt 2ms --scheme sr-nack --hop 3:rtt=60ms,loss=1e-3,scheme=auto
 
 The bound is M * T_inj / (1 - p) + RTT: all packets once over the line, plus what must be sent again, plus one round trip.)";
 
 struct Arguments {
     SimulationConfig simulation;
+    RingSimulationConfig ring;  // used if allreduce says so
+    bool allreduce = false;
     std::string trace_file;
     bool chunk_given = false;
     bool json = false;
@@ -71,6 +76,38 @@ void read_reorder(const std::string& text, SimulationConfig& config) {
     config.reorder_delay = *delay;
 }
 
+/// `3:rtt=60ms,rate=100G,loss=1e-3,scheme=auto`. The scheme comes last: its name may have a comma.
+Status read_hop(const std::string& text, std::map<std::uint32_t, RingHop>& hops) {
+    const auto colon = text.find(':');
+    std::uint32_t rank = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + std::min(colon, text.size()), rank);
+    if (colon == std::string::npos || error != std::errc{} || end != text.data() + colon)
+        return fail(ErrorCode::kInvalidArgument, "'{}' is not RANK:KEY=VALUE,.. such as 3:rtt=60ms,scheme=auto", text);
+    RingHop& hop = hops[rank];
+    for (std::size_t at = colon + 1; at < text.size();) {
+        const bool last = text.compare(at, 7, "scheme=") == 0;
+        const std::size_t comma = last ? text.size() : std::min(text.find(',', at), text.size());
+        const std::string part = text.substr(at, comma - at);
+        const auto equals = std::min(part.find('='), part.size());
+        const std::string key = part.substr(0, equals);
+        const std::string value = equals < part.size() ? part.substr(equals + 1) : "";
+        at = comma + 1;
+        const auto set = [](auto& field, auto parsed) -> Status {
+            if (!parsed) return propagate(parsed);
+            field = *parsed;
+            return {};
+        };
+        Status status =
+            fail(ErrorCode::kInvalidArgument, "there is no '{}' of a hop: it has rtt, rate, loss and scheme", key);
+        if (key == "rtt") status = set(hop.round_trip, parse_duration(value));
+        if (key == "rate") status = set(hop.rate, parse_rate(value));
+        if (key == "loss") status = set(hop.loss, parse_probability(value));
+        if (key == "scheme") status = set(hop.scheme, reliable::parse_scheme(value));
+        if (!status) return status;
+    }
+    return {};
+}
+
 /// Writes events as lines of comma separated values; says so when the disk refuses.
 class TraceFile {
  public:
@@ -113,7 +150,8 @@ class TraceFile {
     sdr::ImmediateLayout layout_;
 };
 
-void print_json(const SimulationConfig& config, const SimulationReport& report) {
+void print_json(const SimulationConfig& config, const SimulationReport& report, const RingSimulationConfig* ring,
+                const RingReport* ring_report) {
     nlohmann::ordered_json out;
     out["mean_s"] = report.mean_s;
     out["p50_s"] = report.p50_s;
@@ -142,10 +180,19 @@ void print_json(const SimulationConfig& config, const SimulationReport& report) 
     out["mtu_bytes"] = config.mtu_bytes;
     out["chunk_bytes"] = config.chunk_bytes;
     out["overhead_bytes"] = config.overhead_bytes;
+    if (ring != nullptr) {
+        out["allreduce"] = ring->ranks;
+        out["segment_bytes"] = ring->segment_bytes;
+        out["floor_s"] = ring_report->floor_s;
+        out["published_bound_s"] = ring_report->published_bound_s;
+    }
     fmt::print("{}\n", out.dump(2));
 }
 
-void print_table(const SimulationConfig& config, const SimulationReport& report) {
+void print_table(const SimulationConfig& config, const SimulationReport& report, const RingSimulationConfig* ring,
+                 const RingReport* ring_report) {
+    if (ring != nullptr)
+        fmt::print("ring allreduce over {} ranks in segments of {}\n", ring->ranks, format_size(ring->segment_bytes));
     fmt::print("{} of {}, {} in packets of {} bytes, chunks of {}\n", reliable::to_string(config.scheme),
                format_size(config.size_bytes),
                config.runs == 1 ? std::string("1 run") : fmt::format("{} runs", config.runs), config.mtu_bytes,
@@ -160,7 +207,8 @@ void print_table(const SimulationConfig& config, const SimulationReport& report)
         fmt::print("{:<8}{:>14.9f}{:>10}\n", name, seconds,
                    report.bound_s > 0 ? fmt::format("{:.3f}", seconds / report.bound_s) : std::string("-"));
     };
-    row("bound", report.bound_s);
+    row(ring != nullptr ? "floor" : "bound", report.bound_s);
+    if (ring != nullptr) row("publ.", ring_report->published_bound_s);
     row("mean", report.mean_s);
     row("p50", report.p50_s);
     row("p99", report.p99_s);
@@ -189,7 +237,14 @@ int run(Arguments& arguments) {
         }
         arguments.simulation.observer = [&trace](const wire::SimEvent& event) { trace.write(event); };
     }
-    auto report = simulate(arguments.simulation);
+    const bool ring = arguments.allreduce;
+    arguments.ring.base = config;
+    auto ring_report = ring ? simulate_ring(arguments.ring) : Result<RingReport>();
+    auto report = ring ? Result<SimulationReport>() : simulate(config);
+    if (ring && ring_report)
+        *report = *ring_report;
+    else if (ring)
+        report = propagate(ring_report);
     if (!report) {
         fmt::print(stderr, "sdr sim: {}\n", report.error().message);
         if (report.error().code != ErrorCode::kPeerGone) return kExitFailure;
@@ -205,9 +260,9 @@ int run(Arguments& arguments) {
         }
     }
     if (arguments.json)
-        print_json(arguments.simulation, *report);
+        print_json(config, *report, ring ? &arguments.ring : nullptr, ring ? &*ring_report : nullptr);
     else
-        print_table(arguments.simulation, *report);
+        print_table(config, *report, ring ? &arguments.ring : nullptr, ring ? &*ring_report : nullptr);
     return kExitOk;
 }
 
@@ -281,6 +336,30 @@ void add_sim_command(CLI::App& app, int& exit_code) {
         command.add_option("--messages", config.messages, "Writes of this size on one connection, one after the other")
             ->type_name("N")
             ->default_str("1"));
+    whole_number(
+        command
+            .add_option_function<std::uint32_t>(
+                "--allreduce",
+                [arguments](std::uint32_t ranks) { arguments->ring.ranks = ranks, arguments->allreduce = true; },
+                "A ring allreduce over N ranks instead of one Write: --size is each rank's buffer, the "
+                "link options are those between neighbours")
+            ->type_name("N"))
+        ->check(CLI::Range(1u, 1024u));
+    add_parsed(command, "--segment", arguments->ring.segment_bytes, parse_size, "Bytes of a Write of the allreduce",
+               "4MiB", "SIZE");
+    number_within(command
+                      .add_option_function<double>(
+                          "--reduce-rate",
+                          [arguments](double gigabytes) { arguments->ring.reduce_bytes_per_second = gigabytes * 1e9; },
+                          "GB/s that a rank combines; 0: combining takes no time")
+                      ->type_name("GB/S")
+                      ->default_str("0"),
+                  0, 1e6);
+    add_checked_option(
+        &command, "--hop",
+        [arguments](const std::string& text) -> Status { return read_hop(text, arguments->ring.hops); },
+        "RANK:KEY=VALUE,..",
+        "What differs on the link from this rank to the next: rtt, rate, loss, scheme (last); may be repeated");
     add_checked_option(
         &command, "--schedule",
         [&config](const std::string& text) -> Status {

@@ -58,11 +58,6 @@ Duration shortest_timeout(const SimulationConfig& config, const wire::SimLinkCon
     return (link.coalesce + link.tx_backlog + packet) * 8 + config.jitter;
 }
 
-std::uint64_t seed_of(const SimulationConfig& config, std::uint32_t number) {
-    Random random(config.seed ^ (static_cast<std::uint64_t>(number) + 1) * 0xd1342543de82ef95ull);
-    return random();
-}
-
 }  // namespace
 
 Status validate(const SimulationConfig& config) {
@@ -110,42 +105,53 @@ double percentile(const std::vector<double>& sorted, double share) {
     return sorted[std::clamp<std::size_t>(rank, 1, sorted.size()) - 1];
 }
 
-Result<std::vector<SimulatedRun>> simulate_run(const SimulationConfig& config, std::uint32_t number) {
-    if (Status status = validate(config); !status) return propagate(status);
+std::uint64_t seed_of(std::uint64_t seed, std::uint64_t number) {
+    Random random(seed ^ (number + 1) * 0xd1342543de82ef95ull);
+    return random();
+}
 
-    sdr::QueuePairConfig queue_pair;
+SimulatedPath path_of(const SimulationConfig& config, std::uint64_t message_bytes) {
+    SimulatedPath path;
+    sdr::QueuePairConfig& queue_pair = path.queue_pair;
     queue_pair.payload_bytes = config.mtu_bytes;
     queue_pair.packets_per_chunk = config.chunk_bytes / config.mtu_bytes;
     queue_pair.initial_rtt = std::max(config.round_trip, Duration::from_microseconds(10));
     queue_pair.control_timeout = std::max(Duration::from_milliseconds(10'000), config.round_trip * 200);
     const std::uint64_t most_per_message =
         static_cast<std::uint64_t>(queue_pair.layout.max_packets()) * config.mtu_bytes;
-    queue_pair.max_message_bytes = std::clamp<std::uint64_t>(config.size_bytes, 1, most_per_message);
+    queue_pair.max_message_bytes = std::clamp<std::uint64_t>(message_bytes, 1, most_per_message);
 
-    wire::SimLinkConfig link = link_of(config, queue_pair.layout);
-    const Duration set_up = queue_pair.initial_rtt * 30;
-    link.forward_schedule = config.schedule;
-    for (link::LinkChange& change : link.forward_schedule) change.at = change.at + set_up;
-    if (number == 0) link.observer = config.observer;
+    path.link = link_of(config, queue_pair.layout);
 
-    reliable::ConnectionConfig reliability;
+    reliable::ConnectionConfig& reliability = path.reliability;
     reliability.scheme = config.scheme;
     reliability.rto_rtts = config.rto_rtts;
     reliability.initial_rtt = queue_pair.initial_rtt;
     reliability.fixed_rtt = !config.measure_round_trip;
-    reliability.min_rto = reliability.granularity = shortest_timeout(config, link);
+    reliability.min_rto = reliability.granularity = shortest_timeout(config, path.link);
     reliability.peer_timeout = queue_pair.control_timeout;
+    reliability.line_rate = config.rate;
+    return path;
+}
+
+Result<std::vector<SimulatedRun>> simulate_run(const SimulationConfig& config, std::uint32_t number) {
+    if (Status status = validate(config); !status) return propagate(status);
+
+    SimulatedPath path = path_of(config, config.size_bytes);
+    const Duration set_up = path.queue_pair.initial_rtt * 30;
+    path.link.forward_schedule = config.schedule;
+    for (link::LinkChange& change : path.link.forward_schedule) change.at = change.at + set_up;
+    if (number == 0) path.link.observer = config.observer;
 
     wire::SimLoop loop;
     wire::SimExecutor workers(loop, config.encode_bytes_per_second, config.encode_workers);
-    reliability.line_rate = config.rate;
-    reliability.executor = &workers;
+    path.reliability.executor = &workers;
     wire::SimNetwork network(loop);
-    auto ends = network.connect(link, seed_of(config, number));
+    auto ends = network.connect(path.link, seed_of(config.seed, number));
     if (!ends) return propagate(ends);
-    auto sender = reliable::Connection::create(loop, *ends->first, queue_pair, reliability);
+    auto sender = reliable::Connection::create(loop, *ends->first, path.queue_pair, path.reliability);
     if (!sender) return propagate(sender);
-    auto receiver = reliable::Connection::create(loop, *ends->second, queue_pair, reliability);
+    auto receiver = reliable::Connection::create(loop, *ends->second, path.queue_pair, path.reliability);
     if (!receiver) return propagate(receiver);
 
     std::optional<Error> failure;
@@ -162,7 +168,7 @@ Result<std::vector<SimulatedRun>> simulate_run(const SimulationConfig& config, s
     // Set-up is not part of the measurement: let every clear-to-send arrive, repeated ones too.
     Status ready = loop.run_while([&] { return !failure && !(*sender)->queue_pair().can_start_send(); });
     if (!ready) return propagate(ready);
-    if (ready = loop.run_for(queue_pair.initial_rtt * 10); !ready) return propagate(ready);
+    if (ready = loop.run_for(path.queue_pair.initial_rtt * 10); !ready) return propagate(ready);
     if (!config.schedule.empty() && loop.now() < TimePoint() + set_up)
         if (ready = loop.run_for(TimePoint() + set_up - loop.now()); !ready) return propagate(ready);
     if (failure) return std::unexpected(*failure);
@@ -199,6 +205,12 @@ Result<std::vector<SimulatedRun>> simulate_run(const SimulationConfig& config, s
 
 Result<SimulationReport> simulate(const SimulationConfig& config) {
     if (Status status = validate(config); !status) return propagate(status);
+    auto report = collect(config, [&](std::uint32_t number) { return simulate_run(config, number); });
+    if (report) report->bound_s = completion_bound_s(config);
+    return report;
+}
+
+Result<SimulationReport> collect(const SimulationConfig& config, const RunFunction& run_number) {
     SimulationReport report;
     report.runs.resize(std::size_t{config.runs} * config.messages);
 
@@ -210,7 +222,7 @@ Result<SimulationReport> simulate(const SimulationConfig& config) {
         for (;;) {
             const std::uint32_t number = next.fetch_add(1);
             if (number >= config.runs) return;
-            auto run = simulate_run(config, number);
+            auto run = run_number(number);
             if (run) {
                 std::ranges::copy(*run, report.runs.begin() + std::ptrdiff_t{number} * config.messages);
                 continue;
@@ -254,7 +266,6 @@ Result<SimulationReport> simulate(const SimulationConfig& config) {
     report.p50_s = percentile(times, 0.5);
     report.p99_s = percentile(times, 0.99);
     report.p999_s = percentile(times, 0.999);
-    report.bound_s = completion_bound_s(config);
     return report;
 }
 

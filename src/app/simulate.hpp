@@ -13,6 +13,7 @@
 #include "base/result.hpp"
 #include "base/units.hpp"
 #include "link/model.hpp"
+#include "reliable/connection.hpp"
 #include "reliable/scheme.hpp"
 #include "wire/sim/sim_network.hpp"
 
@@ -75,6 +76,23 @@ Status validate(const SimulationConfig& config);
 Result<std::vector<SimulatedRun>> simulate_run(const SimulationConfig& config, std::uint32_t number);
 /// All runs and their statistics. Errors: of validate(), or of the first run that failed.
 Result<SimulationReport> simulate(const SimulationConfig& config);
+
+// --- for other simulations of the same links ---
+using RunFunction = std::function<Result<std::vector<SimulatedRun>>(std::uint32_t number)>;
+/// Calls `run` for the numbers 0 .. config.runs - 1, on config.threads threads, and makes the statistics; bound_s is
+/// the caller's. Each gives config.messages results. Errors: of the first run that failed.
+Result<SimulationReport> collect(const SimulationConfig& config, const RunFunction& run);
+/// Random numbers of run `number` are drawn from this.
+std::uint64_t seed_of(std::uint64_t seed, std::uint64_t number);
+/// What connections of such a simulation are made with; the executor is the caller's. `message_bytes`: the longest
+/// Write.
+struct SimulatedPath {
+    sdr::QueuePairConfig queue_pair;
+    wire::SimLinkConfig link;
+    reliable::ConnectionConfig reliability;
+};
+SimulatedPath path_of(const SimulationConfig& config, std::uint64_t message_bytes);
+
 /// The least time that the link allows: all packets with their overhead, sent 1 / (1 - p) times, and one round trip.
 double completion_bound_s(const SimulationConfig& config);
 /// Nearest rank: the smallest element with at least `share` of all at or below it. `sorted` must not be empty.

@@ -65,6 +65,7 @@ struct Connection::State final : sdr::QueuePairListener {
     std::vector<std::function<void()>> callbacks;
     std::function<void(const Error&)> failure_callback;
     std::optional<Error> error;
+    bool carries_payload = true;
     Timer callback_timer, watch_timer;
     TimePoint last_heard, waiting_since, last_said;
     bool was_waiting = false;
@@ -216,6 +217,7 @@ Result<std::unique_ptr<Connection>> Connection::create(Loop& loop, sdr::Wire& wi
     auto queue_pair = sdr::QueuePair::create(loop, wire, pair_config, &state);
     if (!queue_pair) return propagate(queue_pair);
     state.queue_pair = std::move(*queue_pair);
+    state.carries_payload = wire.limits().carries_payload;
     state.last_heard = loop.now();
     const auto defer = [&state](std::function<void()> callback) { state.defer(std::move(callback)); };
     const auto abort = [&state](const Error& error) { state.abort_and_tell(error); };
@@ -233,6 +235,8 @@ Status Connection::write(const std::byte* data, std::uint64_t length, WriteCallb
                          std::optional<std::uint32_t> immediate) {
     if (state_->error)
         return std::unexpected(Error{ErrorCode::kClosed, "the connection has failed: " + state_->error->message});
+    if (data == nullptr && length > 0 && state_->carries_payload)
+        return fail(ErrorCode::kInvalidArgument, "a Write of {} bytes from a null pointer", length);
     state_->writer->write(data, length, std::move(done), immediate);
     state_->arm_watch();
     return {};
@@ -242,6 +246,8 @@ Result<ReceiveId> Connection::receive(std::byte* buffer, std::uint64_t length, R
                                       bool want_immediate) {
     if (state_->error)
         return std::unexpected(Error{ErrorCode::kClosed, "the connection has failed: " + state_->error->message});
+    if (buffer == nullptr && length > 0 && state_->carries_payload)
+        return fail(ErrorCode::kInvalidArgument, "a receive of {} bytes into a null pointer", length);
     return state_->reader->receive(buffer, length, std::move(done), want_immediate);
 }
 

@@ -94,13 +94,14 @@ class Connection {
 
     /// Writes `length` bytes at `data` (null on a metadata-only wire), which must stay valid until `done` is called:
     /// with success when the peer has everything, else with the error. Writes land in the peer's receives in the order
-    /// of these calls; several are in flight at once. Errors at once: kClosed after the connection failed.
+    /// of these calls; several are in flight at once. Errors at once: kClosed after the connection failed;
+    /// kInvalidArgument for bytes at a null pointer.
     Status write(const std::byte* data, std::uint64_t length, WriteCallback done,
                  std::optional<std::uint32_t> immediate = {});
 
     /// Posts a buffer for the next Write of the peer; any number may be posted ahead (the queue pair opens max_messages
     /// slots of them). With want_immediate the receive completes only when the writer's immediate is in: the writer
-    /// must send one.
+    /// must send one. Errors: those of write().
     Result<ReceiveId> receive(std::byte* buffer, std::uint64_t length, ReceiveCallback done,
                               bool want_immediate = false);
     /// Ends a receive as it is: the writer is told that it is done, its callback runs with early = true. What comes

@@ -38,14 +38,14 @@ Reader::~Reader() {
 
 ReceiveId Reader::receive(std::byte* buffer, std::uint64_t length, ReceiveCallback done, bool want_immediate) {
     auto operation = std::make_unique<Operation>();
-    operation->id = next_id_++;
+    const ReceiveId id = operation->id = next_id_++;
     operation->buffer = buffer;
     operation->length = length;
     operation->want_immediate = want_immediate;
     operation->done = std::move(done);
     operations_.push_back(std::move(operation));
-    post_messages();
-    return operations_.back()->id;
+    post_messages();  // may fail, and with it the connection and every operation
+    return id;
 }
 
 void Reader::post_messages() {

@@ -345,6 +345,16 @@ TEST_P(EveryScheme, IdleConnectionWithKeepaliveNoticesAGonePeer) {
 
 // --- what a single scheme promises ---
 
+TEST(Connection, NullPointersAreRefusedAndHarmNothing) {
+    Pair pair(PairConfig::typical(Scheme::kAuto));
+    EXPECT_EQ(pair.a->write(nullptr, 10, {}).error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(pair.b->receive(nullptr, 10, {}).error().code, ErrorCode::kInvalidArgument);
+    int done = 0;
+    ASSERT_TRUE(pair.b->receive(nullptr, 0, [&](auto result) { done += result.has_value(); }));
+    ASSERT_TRUE(pair.a->write(nullptr, 0, [&](Status status) { done += status.has_value(); }));
+    ASSERT_TRUE(pair.loop.run_while([&] { return done < 2; }));
+}
+
 TEST(SelectiveRepeatNack, ReorderingWithoutLossResendsNothing) {
     // Displacement up to 64 packets (0.77 ms at 1 Gbit/s), 17% of the packets.
     PairConfig config = PairConfig::typical(Scheme::kSelectiveRepeatNack);
