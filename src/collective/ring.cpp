@@ -35,6 +35,7 @@ Ring::Ring(Loop& loop, std::unique_ptr<reliable::Connection> left, std::unique_p
            const RingConfig& config)
     : loop_(loop),
       config_(config),
+      most_slots_(std::max<std::uint64_t>(1, config.scratch_bytes / config.segment_bytes)),
       report_timer_(
           loop.timers(), [](void* self) { static_cast<Ring*>(self)->report(); }, this),
       reduce_timer_(
@@ -55,11 +56,12 @@ Status Ring::listen() {
     return {};
 }
 
-// --- an operation ---
+// --- operations ---
 
 Status Ring::prepare(const Collective& collective) {
     if (error_) return std::unexpected(*error_);
-    if (prepared_) return farhaul::fail(ErrorCode::kRetry, "another operation of this ring has not been released yet");
+    if (running_.size() >= kMostOperations)
+        return farhaul::fail(ErrorCode::kRetry, "{} operations of this ring are queued already", running_.size());
     if (collective.kind == Kind::kBroadcast && collective.root >= config_.ranks)
         return farhaul::fail(ErrorCode::kInvalidArgument, "there is no rank {} in a ring of {}", collective.root,
                              config_.ranks);
@@ -67,65 +69,85 @@ Status Ring::prepare(const Collective& collective) {
     if (collective.count > ~std::uint64_t{0} / 2 / element)
         return farhaul::fail(ErrorCode::kInvalidArgument, "{} elements are more than memory can hold",
                              collective.count);
-    collective_ = collective;
-    schedule_ = Schedule::make(collective.kind, collective.count, element, config_.rank, config_.ranks, collective.root,
-                               config_.segment_bytes);
-    received_.assign(schedule_.receives.size(), false);
-    posted_ = complete_ = written_ = acknowledged_ = 0;
-    prepared_ = true;
-    started_ = done_told_ = false;
-    slot_bytes_ = 0;
-    for (const Schedule::Receive& receive : schedule_.receives)
-        if (receive.combine) slot_bytes_ = std::max(slot_bytes_, receive.range.length);
-    slots_.resize(slot_bytes_ == 0 ? 0 : std::max<std::uint64_t>(1, config_.scratch_bytes / slot_bytes_));
+    auto running = std::make_unique<Running>();
+    running->collective = collective;
+    running->schedule = Schedule::make(collective.kind, collective.count, element, config_.rank, config_.ranks,
+                                       collective.root, config_.segment_bytes);
+    running->received.assign(running->schedule.receives.size(), false);
+    running_.push_back(std::move(running));
     post_receives();
+    if (error_) return std::unexpected(*error_);
     return {};
 }
 
 void Ring::start(std::function<void(Status)> done, std::function<void()> released) {
-    done_ = std::move(done);
-    released_ = std::move(released);
-    started_ = true;
-    // What ended it meanwhile, or that there is nothing to do, is told from the loop.
-    if (error_ || !prepared_) report_timer_.arm(loop_.now());
+    const auto next = std::ranges::find_if(running_, [](const auto& running) { return !running->started; });
+    if (next == running_.end()) {
+        // Nothing was prepared, or the ring failed before it could be: told from the loop like everything else.
+        running_.push_back(std::make_unique<Running>());
+        running_.back()->started = true;
+        running_.back()->done = [this, done = std::move(done)](Status) {
+            done(std::unexpected(error_.value_or(Error{ErrorCode::kInvalidArgument, "no operation was prepared"})));
+        };
+        report_timer_.arm(loop_.now());
+        return;
+    }
+    Running& running = **next;
+    running.done = std::move(done);
+    running.released = std::move(released);
+    running.started = true;
+    if (error_) report_timer_.arm(loop_.now());
     pump();
-    check_done();
+    check(running);
 }
 
-std::optional<std::size_t> Ring::free_slot(std::uint64_t bytes) {
-    for (std::size_t i = 0; i < slots_.size(); ++i)
-        if (!slots_[i].used) {
-            slots_[i].used = true;
-            if (collective_.buffer != nullptr && slots_[i].bytes.size() < bytes) slots_[i].bytes.resize(slot_bytes_);
-            return i;
-        }
-    return std::nullopt;
+std::optional<std::size_t> Ring::free_slot(const Collective& collective, std::uint64_t bytes) {
+    std::size_t i = 0;
+    while (i < slots_.size() && slots_[i].used) ++i;
+    if (i == most_slots_) return std::nullopt;
+    if (i == slots_.size()) slots_.emplace_back();
+    slots_[i].used = true;
+    if (collective.buffer != nullptr && slots_[i].bytes.size() < bytes) slots_[i].bytes.resize(bytes);
+    return i;
 }
 
 void Ring::post_receives() {
-    while (posted_ < schedule_.receives.size() && !error_) {
-        const Schedule::Receive& receive = schedule_.receives[posted_];
+    // In the order in which the left neighbour writes: an operation's after all of those before it.
+    for (std::size_t i = 0; i < running_.size() && !error_; ++i)
+        if (!post(*running_[i])) return;
+}
+
+bool Ring::post(Running& running) {
+    while (running.posted < running.schedule.receives.size()) {
+        const Schedule::Receive& receive = running.schedule.receives[running.posted];
+        std::byte* into =
+            running.collective.buffer == nullptr ? nullptr : running.collective.buffer + receive.range.offset;
         std::size_t slot = kNoSlot;
-        std::byte* into = collective_.buffer == nullptr ? nullptr : collective_.buffer + receive.range.offset;
         if (receive.combine) {
-            const auto free = free_slot(receive.range.length);
-            if (!free) return;  // until one is
+            const auto free = free_slot(running.collective, receive.range.length);
+            if (!free) return false;  // until one is
             slot = *free;
             if (into != nullptr) into = slots_[slot].bytes.data();
         }
-        auto posted = left_->receive(into, receive.range.length,
-                                     [this, number = posted_, slot](Result<reliable::ReceiveResult> result) {
-                                         on_received(number, slot, result);
-                                     });
-        if (!posted) return on_left_failure(posted.error());
-        ++posted_;
+        auto posted =
+            left_->receive(into, receive.range.length,
+                           [this, &running, number = running.posted, slot](Result<reliable::ReceiveResult> result) {
+                               on_received(running, number, slot, result);
+                           });
+        if (!posted) {
+            on_left_failure(posted.error());
+            return false;
+        }
+        ++running.posted;
     }
+    return true;
 }
 
-void Ring::on_received(std::uint64_t receive, std::size_t slot, const Result<reliable::ReceiveResult>& result) {
+void Ring::on_received(Running& running, std::uint64_t receive, std::size_t slot,
+                       const Result<reliable::ReceiveResult>& result) {
     if (error_) return;
     if (!result) return on_left_failure(result.error());
-    const std::uint64_t expected = schedule_.receives[receive].range.length;
+    const std::uint64_t expected = running.schedule.receives[receive].range.length;
     if (result->length != expected) {
         const std::uint32_t left = (config_.rank + config_.ranks - 1) % config_.ranks;
         fail({ErrorCode::kProtocol,
@@ -138,78 +160,84 @@ void Ring::on_received(std::uint64_t receive, std::size_t slot, const Result<rel
     if (slot != kNoSlot && config_.reduce_bytes_per_second > 0) {
         const auto cost = Duration::from_seconds(static_cast<double>(expected) / config_.reduce_bytes_per_second);
         reducer_free_ = std::max(reducer_free_, loop_.now()) + cost;
-        reductions_.push_back({receive, slot, reducer_free_});
+        reductions_.push_back({&running, receive, slot, reducer_free_});
         reduce_timer_.arm_no_later_than(reducer_free_);
         return;
     }
-    finish_receive(receive, slot);
+    finish_receive(running, receive, slot);
 }
 
 void Ring::on_reduced() {
     while (!reductions_.empty() && reductions_.front().ends <= loop_.now()) {
         const Reduction reduction = reductions_.front();
         reductions_.pop_front();
-        if (!error_) finish_receive(reduction.receive, reduction.slot);
+        if (!error_) finish_receive(*reduction.running, reduction.receive, reduction.slot);
     }
     if (!reductions_.empty()) reduce_timer_.arm(reductions_.front().ends);
 }
 
-void Ring::finish_receive(std::uint64_t receive, std::size_t slot) {
-    const Range range = schedule_.receives[receive].range;
+void Ring::finish_receive(Running& running, std::uint64_t receive, std::size_t slot) {
+    const Range range = running.schedule.receives[receive].range;
     if (slot != kNoSlot) {
-        if (collective_.buffer != nullptr)
-            reduce(collective_.type, collective_.operation, collective_.buffer + range.offset,
-                   slots_[slot].bytes.data(), range.length / size_of(collective_.type));
+        const Collective& collective = running.collective;
+        if (collective.buffer != nullptr)
+            reduce(collective.type, collective.operation, collective.buffer + range.offset, slots_[slot].bytes.data(),
+                   range.length / size_of(collective.type));
         slots_[slot].used = false;
     }
-    received_[receive] = true;
-    ++complete_;
+    running.received[receive] = true;
+    ++running.complete;
     post_receives();
     pump();
-    check_done();
+    check(running);
 }
 
 void Ring::pump() {
-    if (!started_ || error_) return;
-    while (written_ < schedule_.writes.size() &&
-           (written_ < schedule_.ready_writes || received_[written_ - schedule_.ready_writes])) {
-        const Range range = schedule_.writes[written_];
-        ++written_;
-        Status written = right_->write(collective_.buffer == nullptr ? nullptr : collective_.buffer + range.offset,
-                                       range.length, [this](Status status) {
-                                           if (error_) return;
-                                           if (!status) return on_right_failure(status.error());
-                                           ++acknowledged_;
-                                           check_done();
-                                       });
-        if (!written) return on_right_failure(written.error());
+    for (std::size_t i = 0; i < running_.size(); ++i) {
+        Running& running = *running_[i];
+        const Schedule& schedule = running.schedule;
+        while (running.written < schedule.writes.size()) {
+            if (error_ || !running.started) return;
+            if (running.written >= schedule.ready_writes && !running.received[running.written - schedule.ready_writes])
+                return;
+            const Range range = schedule.writes[running.written];
+            ++running.written;
+            const std::byte* from =
+                running.collective.buffer == nullptr ? nullptr : running.collective.buffer + range.offset;
+            Status written = right_->write(from, range.length, [this, &running](Status status) {
+                if (error_) return;
+                if (!status) return on_right_failure(status.error());
+                ++running.acknowledged;
+                check(running);
+            });
+            if (!written) return on_right_failure(written.error());
+        }
     }
 }
 
-void Ring::check_done() {
-    if (!started_ || error_) return;
-    const bool result = complete_ == schedule_.receives.size();
+void Ring::check(const Running& running) {
+    if (!running.started || error_ || !running.has_result()) return;
     // A rank that only sends (a broadcast's root) is done when the data is out of its hands.
-    const bool sent = acknowledged_ == schedule_.writes.size();
-    if (result && (sent || (!done_told_ && !schedule_.receives.empty()))) report_timer_.arm_no_later_than(loop_.now());
+    const bool waits_for_acks = running.told || running.schedule.receives.empty();
+    if (!waits_for_acks || running.is_sent()) report_timer_.arm_no_later_than(loop_.now());
 }
 
 void Ring::report() {
-    if (!started_) return;
-    if (error_ || !prepared_) {
-        started_ = prepared_ = false;
-        if (done_told_) return;
-        done_told_ = true;
-        const Error error = error_.value_or(Error{ErrorCode::kInvalidArgument, "nothing was prepared"});
-        if (auto done = std::move(done_)) done(std::unexpected(error));
-        return;
+    std::vector<std::function<void()>> calls;
+    for (auto& running : running_) {
+        if (!running->started || (!error_ && !running->has_result())) continue;
+        const bool ended = error_ || running->is_sent();
+        if (!ended && running->schedule.receives.empty()) continue;
+        if (!running->told && running->done)
+            calls.push_back([done = std::move(running->done),
+                             status = error_ ? Status(std::unexpected(*error_)) : Status()] { done(status); });
+        running->told = true;
+        if (!error_ && ended && running->released) calls.push_back(std::move(running->released));
     }
-    const bool sent = acknowledged_ == schedule_.writes.size();
-    if (sent) started_ = prepared_ = false;
-    const auto released = sent ? std::exchange(released_, {}) : std::function<void()>{};
-    if (!std::exchange(done_told_, true))
-        if (const auto done = std::exchange(done_, {})) done({});
-    if (released) released();
+    std::erase_if(running_, [this](const auto& running) {
+        return running->told && (error_ ? running->posted == 0 : running->is_sent());
+    });
+    for (const auto& call : calls) call();
 }
 
 // --- when someone is gone ---
@@ -259,7 +287,7 @@ void Ring::fail(const Error& error, std::uint32_t culprit) {
     error_ = error;
     linger_.disarm();
     if (config_.ranks > 1) tell_left(culprit);
-    if (started_) report_timer_.arm(loop_.now());
+    report_timer_.arm(loop_.now());
 }
 
 void Ring::tell_left(std::uint32_t culprit) {

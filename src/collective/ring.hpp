@@ -60,6 +60,7 @@ struct Collective {
 class Ring {
  public:
     static constexpr Duration kLinger = Duration::from_milliseconds(1000);
+    static constexpr std::size_t kMostOperations = 64;
 
     /// Takes the connections to the neighbours, unused so far; their wires outlive the ring. Both have segment_bytes or
     /// more in a message, and keepalive on. A ring of one rank has none. Errors: kInvalidArgument; of posting the
@@ -70,12 +71,13 @@ class Ring {
     Ring(const Ring&) = delete;
     Ring& operator=(const Ring&) = delete;
 
-    /// Posts receives for the next operation: half a round trip before start() spares the left neighbour's wait for
-    /// them. Errors: kInvalidArgument; kRetry while another operation is not released; the error of a ring that failed.
+    /// Queues an operation and posts its receives: half a round trip before start() spares the left neighbour's wait
+    /// for them. Up to kMostOperations may be queued, each with a buffer of its own. Errors: kInvalidArgument; kRetry
+    /// when there are too many; the error of a ring that failed.
     Status prepare(const Collective& collective);
-    /// Begins what was prepared. `done`: the result is there, or why it will never be; the buffer may be read but not
-    /// changed. `released`, after success only: the neighbour has all that we sent, the buffer may be changed and the
-    /// next operation prepared.
+    /// Begins the oldest that was not begun; its writes follow those of the one before. `done`: the result is there, or
+    /// why it will never be; the buffer may be read but not changed. `released`, after success only: the neighbour has
+    /// all that we sent, the buffer may be changed.
     void start(std::function<void(Status)> done, std::function<void()> released = {});
 
     /// Ends this rank's part, now and for good, and tells the others that this rank is gone.
@@ -93,7 +95,20 @@ class Ring {
         std::vector<std::byte> bytes;
         bool used = false;
     };
+    struct Running {
+        Collective collective;
+        Schedule schedule;
+        std::vector<bool> received;
+        std::uint64_t posted = 0, complete = 0, written = 0, acknowledged = 0;
+        bool started = false, told = false;
+        std::function<void(Status)> done;
+        std::function<void()> released;
+
+        bool has_result() const { return complete == schedule.receives.size(); }
+        bool is_sent() const { return acknowledged == schedule.writes.size(); }
+    };
     struct Reduction {
+        Running* running;
         std::uint64_t receive;
         std::size_t slot;
         TimePoint ends;
@@ -102,13 +117,15 @@ class Ring {
          const RingConfig& config);
     Status listen();
     void post_receives();
-    std::optional<std::size_t> free_slot(std::uint64_t bytes);
-    void on_received(std::uint64_t receive, std::size_t slot, const Result<reliable::ReceiveResult>& result);
-    void finish_receive(std::uint64_t receive, std::size_t slot);
+    bool post(Running& running);
+    std::optional<std::size_t> free_slot(const Collective& collective, std::uint64_t bytes);
+    void on_received(Running& running, std::uint64_t receive, std::size_t slot,
+                     const Result<reliable::ReceiveResult>& result);
+    void finish_receive(Running& running, std::uint64_t receive, std::size_t slot);
     void on_reduced();
     void tell_left(std::uint32_t culprit);
     void pump();
-    void check_done();
+    void check(const Running& running);
     void report();
     void on_left_failure(const Error& error);
     void on_right_failure(const Error& error);
@@ -121,17 +138,11 @@ class Ring {
     Loop& loop_;
     RingConfig config_;
 
-    bool prepared_ = false, started_ = false, done_told_ = false;
-    Collective collective_;
-    Schedule schedule_;
-    std::vector<bool> received_;
-    std::uint64_t posted_ = 0, complete_ = 0, written_ = 0, acknowledged_ = 0;
+    std::deque<std::unique_ptr<Running>> running_;  // in the order of prepare()
     std::vector<Slot> slots_;
-    std::uint64_t slot_bytes_ = 0;
+    std::size_t most_slots_;
     std::deque<Reduction> reductions_;  // in virtual time
     TimePoint reducer_free_;
-    std::function<void(Status)> done_;
-    std::function<void()> released_;
 
     std::optional<Error> error_;      // of the ring, for good
     std::optional<Error> left_gone_;  // while the news of it is waited for
