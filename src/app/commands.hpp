@@ -21,5 +21,6 @@ void add_send_command(CLI::App& app, int& exit_code);
 void add_recv_command(CLI::App& app, int& exit_code);
 void add_bench_command(CLI::App& app, int& exit_code);
 void add_plan_command(CLI::App& app, int& exit_code);
+void add_allreduce_command(CLI::App& app, int& exit_code);
 
 }  // namespace farhaul::app

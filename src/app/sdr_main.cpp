@@ -90,6 +90,7 @@ int run(int argc, char** argv) {
     farhaul::app::add_link_command(app, exit_code);
     farhaul::app::add_sim_command(app, exit_code);
     farhaul::app::add_plan_command(app, exit_code);
+    farhaul::app::add_allreduce_command(app, exit_code);
     add_log_level(app);
     for (CLI::App* command : app.get_subcommands({})) add_log_level(*command);
 

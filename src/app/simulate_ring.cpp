@@ -24,18 +24,25 @@ std::uint32_t steps_of(const RingSimulationConfig& config) {
     return config.kind == collective::Kind::kAllreduce ? 2 * (config.ranks - 1) : config.ranks - 1;
 }
 
-/// The slowest link's sum over all steps. Only a broadcast sends the whole buffer each time.
+/// What is sent in a step depends on what came in the one before: a chain of steps over neighbouring links. The slowest
+/// such chain. Only a broadcast sends the whole buffer each time.
 double least_time(const RingSimulationConfig& config, double round_trips) {
-    double step = 0;
+    std::vector<double> step(config.ranks);
     for (std::uint32_t rank = 0; rank < config.ranks; ++rank) {
         const SimulationConfig hop = config_of_hop(config, rank);
         const double packets = static_cast<double>((hop.size_bytes + hop.mtu_bytes - 1) / hop.mtu_bytes);
         const double bytes = static_cast<double>(hop.size_bytes) + packets * hop.overhead_bytes;
         const double injection = hop.rate.unlimited() ? 0 : bytes * 8 / static_cast<double>(hop.rate.bits_per_second());
         const double part = config.kind == collective::Kind::kBroadcast ? 1 : config.ranks;
-        step = std::max(step, injection / part + round_trips * hop.round_trip.seconds());
+        step[rank] = injection / part + round_trips * hop.round_trip.seconds();
     }
-    return steps_of(config) * step;
+    double slowest = 0;
+    for (std::uint32_t first = 0; first < (config.kind == collective::Kind::kBroadcast ? 1 : config.ranks); ++first) {
+        double chain = 0;
+        for (std::uint32_t i = 0; i < steps_of(config); ++i) chain += step[(first + i) % config.ranks];
+        slowest = std::max(slowest, chain);
+    }
+    return slowest;
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ struct RingSimulationConfig {
 };
 
 struct RingReport : SimulationReport {
-    double floor_s = 0;            ///< steps * (chunk injection + half a round trip): bound_s too
+    double floor_s = 0;  ///< steps * (chunk injection + half a round trip), of the slowest chain of links: bound_s too
     double published_bound_s = 0;  ///< steps * (chunk injection + a whole round trip)
 };
 
