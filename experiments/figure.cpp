@@ -1,6 +1,7 @@
 #include "figure.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -33,9 +34,9 @@ std::string ticks(const char* axis, const Ticks& ticks) {
 // Colours of Okabe and Ito, which colour-blind readers tell apart; marks and dashes for grey printers.
 constexpr const char* kStyle = R"(set encoding utf8
 set border 3 lw 1 lc rgb '#444444'
-set grid lw 0.6 lc rgb '#cccccc' dt 1
+set grid lw 1 lc rgb '#d0d0d0' dt 1
 set tics nomirror
-set key outside bottom center horizontal Left reverse width 1 noenhanced
+set key outside top center horizontal Left reverse width 1 noenhanced
 set linetype 1 lc rgb '#000000' lw 2 dt 1 pt 7 ps 0.7
 set linetype 2 lc rgb '#d55e00' lw 2 dt (8,3) pt 4 ps 0.9
 set linetype 3 lc rgb '#0072b2' lw 2 dt (2,2) pt 9 ps 0.9
@@ -143,6 +144,7 @@ void Figure::add(const HeatMap& map) {
     double most = 0;
     for (std::size_t row = 0; row < map.values.size(); ++row)
         for (std::size_t column = 0; column < map.values[row].size(); ++column) {
+            if (std::isnan(map.values[row][column])) continue;  // not measured: no cell
             most = std::max(most, map.values[row][column]);
             script += fmt::format("{} {} {:.9g}\n", column, row, map.values[row][column]);
         }
