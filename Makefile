@@ -13,6 +13,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 FUZZ_SECONDS ?= 60
 EFFORT ?= 100
+QUICK ?= 0
 export SETUP SANITIZE FILTER JOBS FUZZ_SECONDS
 
 .DEFAULT_GOAL := build
@@ -41,10 +42,10 @@ bench: ## the benchmarks
 	@scripts/build bench benches
 	@scripts/bench
 
-experiments: ## whole tables of results in virtual time: half an hour; EFFORT=10 runs a tenth
-	@scripts/setup build bench
-	@scripts/build bench experiments
-	@build/bin/reliability_grid --effort $(EFFORT)
+experiments: ## every published figure beside ours, and experiments/report.html: half an hour; QUICK=1 two minutes; EFFORT=10 scales the tables
+	@scripts/setup build experiments
+	@scripts/build release experiments
+	@scripts/experiments $(if $(filter-out 0,$(QUICK)),--quick) --effort $(EFFORT)
 
 fuzz: ## every fuzz target for FUZZ_SECONDS (60) seconds
 	@scripts/setup build clang
