@@ -4,6 +4,7 @@
 # SANITIZE=    which sanitizer builds `make test` adds: asan (the default), tsan, "asan tsan", or 0 for none
 # FILTER=RE    run only the tests whose name matches
 # JOBS=N       processes at a time
+# QUICK=1      `make experiments` in two minutes; EFFORT=10 scales the runs of its tables (100)
 # PREFIX=, DESTDIR=  where `make install` puts things
 SETUP ?= 1
 SANITIZE ?= asan
@@ -42,7 +43,7 @@ bench: ## the benchmarks
 	@scripts/build bench benches
 	@scripts/bench
 
-experiments: ## every published figure beside ours, and experiments/report.html: half an hour; QUICK=1 two minutes; EFFORT=10 scales the tables
+experiments: ## every published figure beside ours, in experiments/report.html: half an hour; QUICK=1: two minutes
 	@scripts/setup build experiments
 	@scripts/build release experiments
 	@scripts/experiments $(if $(filter-out 0,$(QUICK)),--quick) --effort $(EFFORT)
@@ -69,5 +70,5 @@ clean: ## remove every build folder
 	rm -rf build build-asan build-tsan build-fuzz build-lint
 
 help: ## this list
-	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 	@sed -nE 's/^# ([A-Z][A-Z_]*=.*)/  \1/p' $(firstword $(MAKEFILE_LIST))

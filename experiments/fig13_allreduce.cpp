@@ -1,6 +1,7 @@
 // Figure 13: a ring Allreduce between sites, by the code of collective/ in virtual time.
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -12,12 +13,13 @@ using namespace farhaul::experiments;
 
 namespace {
 
-struct Cell {
-    app::RingReport report;
-    std::uint32_t runs;
-};
+using Cells = std::map<std::tuple<std::uint32_t, double, std::string>, app::RingReport>;
 
-Cell ring(Figure& figure, std::uint32_t ranks, double loss, const std::string& scheme, std::uint32_t runs) {
+/// The report of a cell, which is measured at most once.
+const app::RingReport& ring(Figure& figure, Cells& cells, std::uint32_t ranks, double loss, const std::string& scheme,
+                            std::uint32_t runs) {
+    const auto key = std::tuple(ranks, loss, scheme);
+    if (const auto known = cells.find(key); known != cells.end()) return known->second;
     app::RingSimulationConfig config;
     config.base = write_config(128 * kMiB, loss, scheme);
     config.base.runs = runs;
@@ -28,25 +30,28 @@ Cell ring(Figure& figure, std::uint32_t ranks, double loss, const std::string& s
     figure.row({std::to_string(ranks), number(loss), "\"" + scheme + "\"", std::to_string(runs), number(report->mean_s),
                 number(report->p999_s), number(report->max_s), number(report->floor_s),
                 number(report->published_bound_s)});
-    return {std::move(*report), runs};
+    return cells.emplace(key, std::move(*report)).first->second;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    Figure figure(argc, argv,
-                  {.name = "fig13",
-                   .title = "Ring Allreduce between sites",
-                   .published = "p99.9 of EC over SR (RTO 3 RTT): 3x to more than 6x, growing with the drop rate (128 "
-                                "MiB, 4 sites and up)",
-                   .setting = "4 sites unless said otherwise, 128 MiB per site, 400 Gbit/s and 25 ms RTT between "
-                              "neighbours; loss of packets, independent; coding "
-                              "unit one packet (chunks of one 4 KiB packet)",
-                   .differs = "The paper draws steps from its model; ours runs the collective over the protocol, "
-                              "segments overlapping. auto is held against the floor: "
-                              "(2N-2)(M/N at the line's rate + RTT/2), since a step needs only the way there. p99.9 of "
-                              "fewer than 1000 runs is their maximum, so "
-                              "that it errs to the high side."});
+    Figure figure(
+        argc, argv,
+        {.name = "fig13",
+         .title = "Ring Allreduce between sites",
+         .published = "p99.9 of EC over SR (RTO 3 RTT): 3x to more than 6x, growing with the drop rate (128 "
+                      "MiB, 4 sites and up)",
+         .setting = "4 sites unless said otherwise, 128 MiB per site, 400 Gbit/s and 25 ms RTT between "
+                    "neighbours; loss of packets, independent; coding "
+                    "unit one packet (chunks of one 4 KiB packet)",
+         .differs =
+             "The paper draws steps from its model; ours runs the collective over the protocol. auto is held against "
+             "(2N-2)(M/N at the line's rate + RTT/2), the floor of steps that follow one another, since a step needs "
+             "only the way there. "
+             "Segments of 4 MiB overlap neighbouring steps, so that without loss the time is below this floor. p99.9 "
+             "of fewer than 1000 runs "
+             "is their maximum, so that it errs to the high side."});
     figure.columns(
         {"ranks", "packet_loss", "scheme", "runs", "mean_s", "p999_s", "max_s", "floor_s", "published_bound_s"});
     const bool quick = figure.quick();
@@ -72,20 +77,23 @@ int main(int argc, char** argv) {
               .series = {},
               .x_ticks = {},
               .y_range = "[0:]"};
+    Cells cells;
     std::map<double, double> gain;
     std::map<double, double> sr_tail;
     Series floor{.name = "floor", .points = {}, .dashed = true};
     for (const std::string& scheme : std::vector<std::string>{"sr", "ec:32,8", "auto"}) {
         Series of_ratio{.name = scheme, .points = {}}, of_time = of_ratio;
         for (const double loss : losses) {
-            const Cell cell = ring(figure, 4, loss, scheme, figure.runs(1000, 40));
+            // The ends of the claim, and what is held against the floor below, with all runs.
+            const bool all_runs = scheme == "auto" || loss == 1e-5 || loss == 1e-2;
+            const auto& report = ring(figure, cells, 4, loss, scheme, figure.runs(all_runs ? 1000 : 300, 40));
             if (scheme == "sr") {
-                sr_tail[loss] = cell.report.p999_s;
-                floor.points.emplace_back(loss, cell.report.floor_s * 1e3);
+                sr_tail[loss] = report.p999_s;
+                floor.points.emplace_back(loss, report.floor_s * 1e3);
             }
-            if (scheme == "ec:32,8") gain[loss] = sr_tail[loss] / cell.report.p999_s;
-            of_time.points.emplace_back(loss, cell.report.p999_s * 1e3);
-            of_ratio.points.emplace_back(loss, sr_tail[loss] / cell.report.p999_s);
+            if (scheme == "ec:32,8") gain[loss] = sr_tail[loss] / report.p999_s;
+            of_time.points.emplace_back(loss, report.p999_s * 1e3);
+            of_ratio.points.emplace_back(loss, sr_tail[loss] / report.p999_s);
         }
         time.series.push_back(of_time);
         if (scheme != "sr") ratio.series.push_back(of_ratio);
@@ -102,7 +110,7 @@ int main(int argc, char** argv) {
               .log_y = false,
               .series = {},
               .x_ticks = {},
-              .y_range = "[0.98:1.12]"};
+              .y_range = "[0.9:1.12]"};
     Plot tail = mean;
     tail.name = "auto-p999", tail.caption = "auto: p99.9 over the floor";
     std::vector<double> all = losses;
@@ -111,17 +119,18 @@ int main(int argc, char** argv) {
     const auto place = [](double loss) { return loss > 0 ? loss : 1e-7; };  // zero has no place on a logarithmic axis
     for (const double loss : all) ticks.emplace_back(place(loss), loss > 0 ? fmt::format("{:.0e}", loss) : "0");
     mean.x_ticks = tail.x_ticks = ticks;
-    double worst_mean = 0, worst_tail = 0;
+    double worst_mean = 0, worst_tail = 0, least = 1e9;
     std::string runs_text;
     for (const std::uint32_t ranks :
          quick ? std::vector<std::uint32_t>{2, 4, 16} : std::vector<std::uint32_t>{2, 4, 8, 16}) {
         // What a run costs grows with the square of the ranks.
-        const std::uint32_t runs = ranks <= 4 ? figure.runs(1000, 15) : ranks == 8 ? 500 : figure.runs(250, 3);
+        const std::uint32_t runs = ranks <= 4 ? figure.runs(1000, 40) : ranks == 8 ? 300 : figure.runs(200, 3);
         Series of_mean{.name = fmt::format("{} sites", ranks), .points = {}}, of_tail = of_mean;
         for (const double loss : all) {
-            const Cell cell = ring(figure, ranks, loss, "auto", runs);
-            of_mean.points.emplace_back(place(loss), cell.report.mean_s / cell.report.floor_s);
-            of_tail.points.emplace_back(place(loss), cell.report.p999_s / cell.report.floor_s);
+            const auto& report = ring(figure, cells, ranks, loss, "auto", runs);
+            of_mean.points.emplace_back(place(loss), report.mean_s / report.floor_s);
+            of_tail.points.emplace_back(place(loss), report.p999_s / report.floor_s);
+            least = std::min(least, of_mean.points.back().second);
             worst_mean = std::max(worst_mean, of_mean.points.back().second);
             worst_tail = std::max(worst_tail, of_tail.points.back().second);
         }
@@ -142,7 +151,7 @@ int main(int argc, char** argv) {
     figure.check(worst_tail <= 1.10,
                  fmt::format("p99.9 at most {:.4f} of the floor (at most 1.10), packet loss 0 to 1e-2", worst_tail));
     return figure.finish(
-        fmt::format("{:.2f}x at 1e-5, {:.2f}x at 1e-2; auto within {:.1f}% of the floor in the mean, {:.1f}% at p99.9, "
-                    "runs by sites {}",
-                    gain[1e-5], gain[1e-2], (worst_mean - 1) * 100, (worst_tail - 1) * 100, runs_text));
+        fmt::format("{:.2f}x at 1e-5, {:.2f}x at 1e-2; auto takes {:.3f} to {:.3f} of the floor in the mean, at most "
+                    "{:.3f} at p99.9 (runs by sites {})",
+                    gain[1e-5], gain[1e-2], least, worst_mean, worst_tail, runs_text));
 }

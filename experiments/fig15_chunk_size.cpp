@@ -27,8 +27,7 @@ int main(int argc, char** argv) {
               .log_x = true,
               .log_y = true,
               .series = {},
-              .x_ticks = {},
-              .y_range = "[10:]"};
+              .x_ticks = {}};
     Series plain{.name = "1 thread, bits its own", .points = {}}, atomic{.name = "1 thread, bits atomic", .points = {}};
     for (const std::uint32_t packets : {1u, 2u, 4u, 8u, 16u, 32u, 64u}) {
         figure.progress(fmt::format("chunks of {} packets", packets));

@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
               .log_y = true,
               .series = {},
               .x_ticks = {},
-              .y_range = "[5:]"};
+              .y_range = ""};
     Series own{.name = "a queue pair per thread", .points = {}}, shared{.name = "one message shared", .points = {}};
     std::vector<unsigned> counts;
     for (unsigned threads = 1; threads < cores(); threads *= 2) counts.push_back(threads);

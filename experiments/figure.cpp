@@ -48,6 +48,52 @@ set linetype 7 lc rgb '#56b4e9' lw 2 dt (1,3) pt 11 ps 0.8
 
 bool is_probability_scale(const std::string& label) { return label.find("loss") != std::string::npos; }
 
+/// 1, 2, 5, 10 and so on between two numbers; more where they are close.
+Ticks round_numbers(double low, double high) {
+    const std::vector<double> steps =
+        high / low < 20 ? std::vector<double>{1, 1.5, 2, 3, 4, 5, 7} : std::vector<double>{1, 2, 5};
+    Ticks ticks;
+    for (double decade = std::pow(10, std::floor(std::log10(low))); decade <= high; decade *= 10)
+        for (const double step : steps)
+            if (decade * step >= low && decade * step <= high)
+                ticks.emplace_back(decade * step, fmt::format("{:g}", decade * step));
+    return ticks;
+}
+
+std::pair<double, double> range_of(const Plot& plot, bool x) {
+    double low = 1e300, high = -1e300;
+    for (const Series& series : plot.series)
+        for (const auto& point : series.points) {
+            low = std::min(low, x ? point.first : point.second);
+            high = std::max(high, x ? point.first : point.second);
+        }
+    return {low, high};
+}
+
+/// Range, scale and ticks of an axis over [low, high], with a little room at either end.
+std::string axis(const std::string& name, const std::string& label, bool logarithmic, const Ticks& given,
+                 const std::string& range, std::pair<double, double> data) {
+    auto [low, high] = data;
+    std::string script;
+    if (logarithmic) {
+        const double room = std::pow(high / low, 0.04) * 1.02;
+        low /= room, high *= room;
+        script += fmt::format("set logscale {}\n", name);
+    } else if (name == "x") {
+        const double room = (high - low) * 0.04;
+        low -= room, high += room;
+    }
+    if (!range.empty())
+        script += fmt::format("set {}range {}\n", name, range);
+    else if (low < high && (logarithmic || name == "x"))
+        script += fmt::format("set {}range [{:.9g}:{:.9g}]\n", name, low, high);
+    if (!given.empty()) return script + ticks(name.c_str(), given);
+    if (!logarithmic) return script;
+    if (is_probability_scale(label)) return script + fmt::format("set format {} '10^{{%L}}'\n", name);
+    if (high / low < 2000) return script + ticks(name.c_str(), round_numbers(low, high));
+    return script + fmt::format("set format {} '%g'\n", name);
+}
+
 }  // namespace
 
 Figure::Figure(int argc, char** argv, About about) : about_(std::move(about)) {
@@ -110,13 +156,8 @@ void Figure::draw(const std::string& name, const std::string& caption, const std
 void Figure::add(const Plot& plot) {
     std::string script =
         fmt::format("set xlabel {} noenhanced\nset ylabel {} noenhanced\n", quoted(plot.x), quoted(plot.y));
-    if (plot.log_x) script += "set logscale x\n";
-    if (plot.log_y) script += "set logscale y\n";
-    if (plot.log_x && plot.x_ticks.empty())
-        script += is_probability_scale(plot.x) ? "set format x '10^{%L}'\n" : "set format x '%g'\n";
-    if (plot.log_y) script += is_probability_scale(plot.y) ? "set format y '10^{%L}'\n" : "set format y '%g'\n";
-    if (!plot.y_range.empty()) script += "set yrange " + plot.y_range + "\n";
-    script += ticks("x", plot.x_ticks);
+    script += axis("x", plot.x, plot.log_x, plot.x_ticks, {}, range_of(plot, true));
+    script += axis("y", plot.y, plot.log_y, {}, plot.y_range, range_of(plot, false));
     std::string lines;
     std::size_t style = 0;
     for (std::size_t i = 0; i < plot.series.size(); ++i) {
@@ -126,11 +167,11 @@ void Figure::add(const Plot& plot) {
         script += "EOD\n";
         if (!series.dashed) ++style;
         lines += fmt::format("{}$s{} using 1:2 with {} title {}", lines.empty() ? "" : ", ", i,
-                             series.dashed ? std::string("lines lw 1.3 lc rgb '#777777' dt (3,3)")
+                             series.dashed ? std::string("lines lw 1.5 lc rgb '#555555' dt (6,4)")
                                            : fmt::format("linespoints lt {}", style),
                              quoted(series.name));
     }
-    draw(plot.name, plot.caption, script + "set offsets graph 0.03, graph 0.03, 0, 0\nplot " + lines + "\n");
+    draw(plot.name, plot.caption, script + "plot " + lines + "\n");
 }
 
 void Figure::add(const HeatMap& map) {
