@@ -234,8 +234,10 @@ void published() {
                 print("MISSED: sr does not beat ec at 8 GiB and 1e-6");
             }
         }
-    print(fmt::format("\nLargest gains of ec:32,8: {} in the mean (at least 5.5), {} at p99.9 (at least 9).",
-                      at_least(best_mean, 5.5), at_least(best_p999, 9)));
+    // Of fewer runs than a thousand, p99.9 is whatever the worst of them met.
+    print(fmt::format("\nLargest gains of ec:32,8: {} in the mean (at least 5.5), {} at p99.9 ({}).",
+                      at_least(best_mean, 5.5), effort < 1 ? fmt::format("{:.2f}", best_p999) : at_least(best_p999, 9),
+                      effort < 1 ? "asked for with all runs only: at least 9" : "at least 9"));
 }
 
 }  // namespace
