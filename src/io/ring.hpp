@@ -1,0 +1,79 @@
+// A thread's io_uring. The thread that owns a ring queues operations, and one system call, submit_and_wait(), starts
+// all of them and collects what has ended; so a thread that serves requests pays one system call per batch, whatever
+// the requests need.
+//
+// A ring is used by its own thread only, apart from wake(). Completions are called from within reap(), on that thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include <liburing.h>
+#include <sys/uio.h>
+
+#include "base/result.hpp"
+
+namespace farhaul::io {
+
+/// An operation under way. Embed it in what it belongs to; it must stay until `done` was called, which happens exactly
+/// once.
+struct Operation {
+    /// `result` as the system call's: what it returned, or a negative errno.
+    void (*done)(Operation* operation, std::int32_t result) = nullptr;
+};
+
+class Ring {
+ public:
+    /// `entries`: operations that can be queued before a submission. `large_entries`: 128-byte submission entries
+    /// (needed for FUSE over io_uring). Fails with kUnsupported where the kernel has no io_uring or forbids it.
+    static Result<std::unique_ptr<Ring>> create(unsigned entries, bool large_entries = false);
+    /// On the thread that owned it.
+    ~Ring();
+    Ring(const Ring&) = delete;
+    Ring& operator=(const Ring&) = delete;
+
+    // The lists must stay until `done`. Offset -1: the file's own position (pipes, sockets, /dev/fuse).
+    void read(int fd, std::span<const iovec> to, std::uint64_t offset, Operation& operation);
+    /// `flags`: RWF_* of pwritev2(2).
+    void write(int fd, std::span<const iovec> from, std::uint64_t offset, int flags, Operation& operation);
+    void fsync(int fd, bool data_only, Operation& operation);
+    /// Any other: an empty submission entry to fill in (prep functions of liburing), already tied to `operation`: set
+    /// its user_data no more. Never nullptr: when the queue is full, what is queued is submitted first.
+    io_uring_sqe* prepare(Operation& operation);
+
+    /// Operations queued since the last submission.
+    unsigned queued() const { return io_uring_sq_ready(&ring_); }
+    /// Operations whose `done` was not called yet. A ring that is destroyed cancels what it can and waits for the rest,
+    /// so that no buffer is written to afterwards, but calls nobody: whose completions matter drains the ring first.
+    unsigned in_flight() const { return in_flight_; }
+    /// Submits what is queued and waits until something has ended, somebody has called wake(), or a signal came; `wait`
+    /// false: does not wait. Then calls the completions, at most a queue full of them. Returns how many were called.
+    unsigned submit_and_reap(bool wait);
+    /// From any thread: lets the owner return from submit_and_reap(). Wake-ups are not counted, only remembered.
+    void wake();
+
+ private:
+    Ring() = default;
+    void arm_wake();
+    static void on_wake(Operation* operation, std::int32_t result);
+    io_uring_sqe* next_entry();
+    void submit(bool wait);
+    unsigned reap(bool call);
+
+    io_uring ring_{};
+    bool made_ = false;
+    bool enabled_ = false;   // the thread that submits first is the owner
+    bool deferred_ = false;  // the kernel's share of completions runs only while the owner is in a system call
+    unsigned in_flight_ = 0;
+    struct Wake : Operation {
+        Ring* ring = nullptr;
+        std::uint64_t value = 0;
+    } wake_;
+    int wake_fd_ = -1;
+    bool wake_armed_ = false;
+    std::atomic<bool> wake_pending_{false};
+};
+
+}  // namespace farhaul::io
