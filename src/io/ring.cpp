@@ -22,6 +22,11 @@ constexpr std::array<unsigned, 3> kSetups = {
     0,
 };
 
+// Set in the user data of entries of whose end nobody is told.
+constexpr std::uint64_t kQuiet = 1;
+
+std::uint64_t address(const Operation* operation) { return reinterpret_cast<std::uint64_t>(operation); }
+
 }  // namespace
 
 Result<std::unique_ptr<Ring>> Ring::create(unsigned entries, bool large_entries) {
@@ -34,6 +39,8 @@ Result<std::unique_ptr<Ring>> Ring::create(unsigned entries, bool large_entries)
         if (error == 0) {
             ring->made_ = true;
             ring->enabled_ = (setup & IORING_SETUP_R_DISABLED) == 0;
+            if ((parameters.features & IORING_FEAT_CQE_SKIP) == 0)
+                return fail(ErrorCode::kUnsupported, "io_uring of this kernel is older than Linux 5.17");
             ring->deferred_ = (setup & IORING_SETUP_DEFER_TASKRUN) != 0;
             break;
         }
@@ -53,7 +60,7 @@ Result<std::unique_ptr<Ring>> Ring::create(unsigned entries, bool large_entries)
 Ring::~Ring() {
     if (made_) {
         // Closing a ring does not wait for what is under way, and that writes to memory that is about to be freed.
-        if (in_flight_ != 0 && enabled_) {
+        if (in_flight_ != 0 && owned_) {
             io_uring_sync_cancel_reg cancel{};
             cancel.flags = IORING_ASYNC_CANCEL_ANY;
             cancel.timeout = {.tv_sec = -1, .tv_nsec = -1};
@@ -78,10 +85,13 @@ io_uring_sqe* Ring::next_entry() {
     return entry;
 }
 
+std::size_t Ring::entry_size() const {
+    return (ring_.flags & IORING_SETUP_SQE128) != 0 ? 2 * sizeof(io_uring_sqe) : sizeof(io_uring_sqe);
+}
+
 io_uring_sqe* Ring::prepare(Operation& operation) {
     io_uring_sqe* entry = next_entry();
-    const bool large = (ring_.flags & IORING_SETUP_SQE128) != 0;
-    std::memset(static_cast<void*>(entry), 0, large ? 2 * sizeof(io_uring_sqe) : sizeof(io_uring_sqe));
+    std::memset(static_cast<void*>(entry), 0, entry_size());
     ::io_uring_sqe_set_data(entry, &operation);
     ++in_flight_;
     return entry;
@@ -106,11 +116,36 @@ void Ring::write(int fd, std::span<const iovec> from, std::uint64_t offset, int 
     entry->rw_flags = flags;
 }
 
+io_uring_sqe* Ring::quiet_entry(const Operation* of) {
+    io_uring_sqe* entry = next_entry();
+    std::memset(static_cast<void*>(entry), 0, entry_size());
+    entry->user_data = address(of) | kQuiet;
+    return entry;
+}
+
+void Ring::read_when(std::uint32_t events, int fd, std::span<const iovec> to, Operation& operation) {
+    // A link ends with the submission.
+    if (::io_uring_sq_space_left(&ring_) < 2) submit(false);
+    io_uring_sqe* poll = quiet_entry(&operation);
+    ::io_uring_prep_poll_add(poll, fd, events);
+    poll->flags |= IOSQE_IO_LINK | IOSQE_CQE_SKIP_SUCCESS;
+    read(fd, to, static_cast<std::uint64_t>(-1), operation);
+}
+
+void Ring::cancel(Operation& operation) {
+    for (const std::uint64_t data : {address(&operation) | kQuiet, address(&operation)}) {
+        io_uring_sqe* entry = quiet_entry(nullptr);
+        ::io_uring_prep_cancel64(entry, data, 0);
+        entry->flags |= IOSQE_CQE_SKIP_SUCCESS;
+    }
+}
+
 void Ring::fsync(int fd, bool data_only, Operation& operation) {
     ::io_uring_prep_fsync(prepare(operation), fd, data_only ? IORING_FSYNC_DATASYNC : 0u);
 }
 
 void Ring::submit(bool wait) {
+    owned_ = true;
     if (!enabled_) {
         enabled_ = true;
         // liburing 2.3 declares io_uring_enable_rings() and does not export it.
@@ -133,9 +168,11 @@ unsigned Ring::reap(bool call) {
     unsigned called = 0;
     io_uring_cqe* completion = nullptr;
     while (limit-- > 0 && ::io_uring_peek_cqe(&ring_, &completion) == 0) {
+        const std::uint64_t data = completion->user_data;
         auto* operation = static_cast<Operation*>(::io_uring_cqe_get_data(completion));
         const std::int32_t result = completion->res;
         ::io_uring_cqe_seen(&ring_, completion);
+        if ((data & kQuiet) != 0) continue;
         --in_flight_;
         if (operation == &wake_) {
             on_wake(operation, result);

@@ -42,6 +42,11 @@ class Ring {
     /// Any other: an empty submission entry to fill in (prep functions of liburing), already tied to `operation`: set
     /// its user_data no more. Never nullptr: when the queue is full, what is queued is submitted first.
     io_uring_sqe* prepare(Operation& operation);
+    /// A read of something that can be polled, started when `events` (EPOLL*, also EPOLLEXCLUSIVE) are there. Of
+    /// several readers only one gets what is there: on a non-blocking file, the others end with EAGAIN.
+    void read_when(std::uint32_t events, int fd, std::span<const iovec> to, Operation& operation);
+    /// Asks for an early end of an operation: `done` is called all the same, with ECANCELED unless it had ended before.
+    void cancel(Operation& operation);
 
     /// Operations queued since the last submission.
     unsigned queued() const { return io_uring_sq_ready(&ring_); }
@@ -59,11 +64,14 @@ class Ring {
     void arm_wake();
     static void on_wake(Operation* operation, std::int32_t result);
     io_uring_sqe* next_entry();
+    std::size_t entry_size() const;
+    io_uring_sqe* quiet_entry(const Operation* of);
     void submit(bool wait);
     unsigned reap(bool call);
 
     io_uring ring_{};
     bool made_ = false;
+    bool owned_ = false;     // something was submitted
     bool enabled_ = false;   // the thread that submits first is the owner
     bool deferred_ = false;  // the kernel's share of completions runs only while the owner is in a system call
     unsigned in_flight_ = 0;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -129,6 +130,55 @@ TEST_P(RingTest, DoesNotWaitWhenToldNotTo) {
     for (int i = 0; i < 1000 && read.calls == 0; ++i) ring_->submit_and_reap(false);
     EXPECT_EQ(read.outcome, 1);
     EXPECT_EQ(byte, 'x');
+    ::close(pipe[0]);
+    ::close(pipe[1]);
+}
+
+TEST_P(RingTest, ReadsWhenThereIsSomething) {
+    std::array<int, 2> pipe{};
+    ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC | O_NONBLOCK), 0);
+    std::array<char, 8> bytes{};
+    const std::array<iovec, 1> to{iovec{bytes.data(), bytes.size()}};
+    for (int round = 0; round < 20; ++round) {
+        Counted read;
+        ring_->read_when(EPOLLIN | EPOLLEXCLUSIVE, pipe[0], to, read);
+        ring_->submit_and_reap(false);
+        EXPECT_EQ(read.calls, 0);
+        ASSERT_EQ(::write(pipe[1], "abc", 3), 3);
+        run_until(read);
+        EXPECT_EQ(read.outcome, 3);
+        EXPECT_EQ(read.calls, 1);
+    }
+    // It is already there.
+    ASSERT_EQ(::write(pipe[1], "abc", 3), 3);
+    Counted read;
+    ring_->read_when(EPOLLIN, pipe[0], to, read);
+    run_until(read);
+    EXPECT_EQ(read.outcome, 3);
+    ::close(pipe[0]);
+    ::close(pipe[1]);
+}
+
+TEST_P(RingTest, CancelEndsAnOperationOnce) {
+    std::array<int, 2> pipe{};
+    ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
+    char byte = 0;
+    const std::array<iovec, 1> to{iovec{&byte, 1}};
+    Counted plain;
+    Counted polled;
+    ring_->read(pipe[0], to, static_cast<std::uint64_t>(-1), plain);
+    ring_->read_when(EPOLLIN, pipe[0], to, polled);
+    ring_->submit_and_reap(false);
+    ring_->cancel(plain);
+    ring_->cancel(polled);
+    run_until(plain);
+    run_until(polled);
+    EXPECT_EQ(plain.outcome, -ECANCELED);
+    EXPECT_EQ(polled.outcome, -ECANCELED);
+    ring_->cancel(plain);  // it has ended
+    ring_->submit_and_reap(false);
+    EXPECT_EQ(plain.calls, 1);
+    EXPECT_EQ(polled.calls, 1);
     ::close(pipe[0]);
     ::close(pipe[1]);
 }

@@ -1,0 +1,210 @@
+#include "hal/dev_fuse/device_queue.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+
+#include <sys/epoll.h>
+
+#include "base/log.hpp"
+#include "hal/dev_fuse/interrupter.hpp"
+
+namespace farhaul::hal {
+
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr auto kNoOffset = static_cast<std::uint64_t>(-1);
+
+/// The queue whose thread this is.
+thread_local const void* this_queue = nullptr;
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceQueue>> DeviceQueue::create(Service& service, OwnedFd device, unsigned slots) {
+    std::unique_ptr<DeviceQueue> queue(new DeviceQueue(service, std::move(device), slots));
+    // For each slot a read or a write, for the fetch a poll, and as much again for the file system.
+    auto ring = io::Ring::create(2 * slots + 16);
+    if (!ring) return propagate(ring);
+    queue->ring_ = std::move(*ring);
+    if (!queue->memory_)
+        return fail(ErrorCode::kRetry, "no memory for {} requests of {} bytes", slots, queue->payload_size_);
+    return queue;
+}
+
+DeviceQueue::DeviceQueue(Service& service, OwnedFd device, unsigned slots)
+    : service_(service), device_(std::move(device)) {
+    // Beside data, a request carries at most an extended attribute of 64 KiB or two paths; and the kernel asks for a
+    // page more than max_write.
+    payload_size_ = std::max<std::size_t>(service.session.options().max_write, 128 * 1024) + kPage;
+    memory_ = Pages::map(payload_size_ * slots);
+    if (!memory_) return;
+    returned_.reserve(slots);
+    for (unsigned i = 0; i < slots; ++i) {
+        auto slot = std::make_unique<Slot>();
+        slot->queue = this;
+        slot->payload = memory_.data() + i * payload_size_;
+        slot->done = [](io::Operation* operation, std::int32_t result) {
+            auto& self = *static_cast<Slot*>(operation);
+            if (self.state == Slot::State::kReading) {
+                self.queue->received(self, result);
+            } else {
+                self.queue->replied(self, result);
+            }
+        };
+        free_.push_back(slot.get());
+        slots_.push_back(std::move(slot));
+    }
+}
+
+DeviceQueue::~DeviceQueue() = default;
+
+bool DeviceQueue::over() const {
+    return service_.ended.load(std::memory_order_relaxed) || service_.stop.load(std::memory_order_relaxed);
+}
+
+void DeviceQueue::run() {
+    this_queue = this;
+    while (!over()) {
+        fetch();
+        ring_->submit_and_reap(true);
+        take_back();
+    }
+    finish();
+    this_queue = nullptr;
+    // On this thread, which owns it.
+    std::unique_ptr<io::Ring> ring;
+    const std::scoped_lock lock(mutex_);
+    ring = std::move(ring_);
+}
+
+void DeviceQueue::wake() {
+    const std::scoped_lock lock(mutex_);
+    if (ring_) ring_->wake();
+}
+
+void DeviceQueue::fetch() {
+    if (reads_under_way_ != 0 || free_.empty()) return;  // one fetch at a time
+    if (fetched_ + missed_ != 0)
+        extra_reads_ = missed_ == 0 ? std::min(2 * extra_reads_ + 1, kMostExtraReads) : std::max(fetched_, 1u) - 1;
+    fetched_ = missed_ = 0;
+
+    waiting_ = &take_free();
+    ring_->read_when(EPOLLIN | EPOLLEXCLUSIVE, device_.get(), waiting_->transfer, *waiting_);
+    for (unsigned i = 0; i < extra_reads_ && !free_.empty(); ++i) {
+        Slot& slot = take_free();
+        ring_->read(device_.get(), slot.transfer, kNoOffset, slot);
+    }
+}
+
+DeviceQueue::Slot& DeviceQueue::take_free() {
+    Slot& slot = *free_.back();
+    free_.pop_back();
+    slot.state = Slot::State::kReading;
+    slot.transfer = {iovec{slot.header.data(), kHeaderSize}, iovec{slot.payload, payload_size_}};
+    ++reads_under_way_;
+    return slot;
+}
+
+void DeviceQueue::received(Slot& slot, std::int32_t result) {
+    --reads_under_way_;
+    if (result < static_cast<std::int32_t>(sizeof(fuse_in_header))) {
+        slot.state = Slot::State::kFree;
+        free_.push_back(&slot);
+        return receive_failed(result);
+    }
+    ++fetched_;
+    const auto size = static_cast<std::size_t>(result);
+    slot.state = Slot::State::kServed;
+    slot.in = {iovec{slot.header.data(), std::min(size, kHeaderSize)},
+               iovec{slot.payload, size - std::min(size, kHeaderSize)}};
+    slot.out = {iovec{&slot.reply, sizeof(slot.reply)}, iovec{slot.payload, payload_size_}};
+    slot.prepare(std::span(slot.in).first(size > kHeaderSize ? 2 : 1), slot.out, ring_.get());
+    service_.session.handle(slot);
+}
+
+void DeviceQueue::receive_failed(std::int32_t result) {
+    switch (-result) {
+        case EAGAIN:     // another thread was faster
+        case EINTR:      //
+        case ENOENT:     // the caller was interrupted before the request was read
+        case ECANCELED:  // the poll failed, or we stop
+            ++missed_;
+            return;
+        case ENODEV:  // unmounted
+            service_.unmounted.store(true);
+            return service_.connection_ended();
+        case ECONNABORTED:  // given up by the administrator
+            return service_.connection_ended();
+        default:
+            log().error("reading from /dev/fuse: {}; the mount ends",
+                        result < 0 ? std::strerror(-result) : "short request");
+            return service_.connection_ended();
+    }
+}
+
+void DeviceQueue::Slot::complete(std::size_t reply_size) {
+    transfer = {iovec{&reply, sizeof(reply)}, iovec{payload, reply_size - std::min(reply_size, sizeof(reply))}};
+    const std::span<const iovec> list = std::span(transfer).first(reply_size > sizeof(reply) ? 2 : 1);
+    if (this_queue == queue) {
+        if (reply_size == 0) return queue->release(*this);
+        state = State::kWriting;
+        return queue->ring_->write(queue->device_.get(), list, kNoOffset, 0, *this);
+    }
+    if (reply_size != 0) {
+        const ssize_t written = ::writev(queue->device_.get(), list.data(), static_cast<int>(list.size()));
+        if (written < 0) queue->reply_failed(*this, errno);
+    }
+    DeviceQueue& owner = *queue;
+    // Under the lock: once the owner has taken the slot back, it may end.
+    const std::scoped_lock lock(owner.mutex_);
+    owner.returned_.push_back(this);
+    owner.ring_->wake();
+}
+
+void DeviceQueue::replied(Slot& slot, std::int32_t result) {
+    if (result < 0) reply_failed(slot, -result);
+    release(slot);
+}
+
+void DeviceQueue::reply_failed(Slot& slot, int error) {
+    // ENOENT: the request has ended, its caller was killed. ENODEV, EPERM, ECONNABORTED: so has the mount.
+    if (error == ENOENT || error == ENODEV || error == EPERM || error == ECONNABORTED || error == ENOTCONN) return;
+    // Refused as malformed, which leaves the caller waiting; so it gets an answer that cannot be refused.
+    log().error("the kernel refused the reply to a request ({}, {} bytes): {}", slot.opcode(), slot.reply.len,
+                std::strerror(error));
+    const fuse_out_header refusal{.len = sizeof(refusal), .error = -EIO, .unique = slot.reply.unique};
+    [[maybe_unused]] const ssize_t written = ::write(device_.get(), &refusal, sizeof(refusal));
+}
+
+void DeviceQueue::release(Slot& slot) {
+    const bool was_init = slot.opcode() == FUSE_INIT;
+    slot.state = Slot::State::kFree;
+    free_.push_back(&slot);
+    if (was_init && service_.session.initialized()) service_.initialized();
+}
+
+void DeviceQueue::take_back() {
+    std::vector<Slot*> returned;
+    {
+        const std::scoped_lock lock(mutex_);
+        returned.swap(returned_);
+    }
+    for (Slot* slot : returned) release(*slot);
+}
+
+void DeviceQueue::finish() {
+    // What a fetch finds still is served still.
+    if (reads_under_way_ != 0 && waiting_->state == Slot::State::kReading) ring_->cancel(*waiting_);
+    while (reads_under_way_ != 0) ring_->submit_and_reap(true);
+    Interrupter interrupter;
+    while (free_.size() != slots_.size()) {
+        for (const auto& slot : slots_)
+            if (slot->state == Slot::State::kServed) interrupter.interrupt(service_.session, slot->unique());
+        ring_->submit_and_reap(true);
+        take_back();
+    }
+}
+
+}  // namespace farhaul::hal
