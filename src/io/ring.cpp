@@ -22,7 +22,7 @@ constexpr std::array<unsigned, 3> kSetups = {
     0,
 };
 
-// Set in the user data of entries of whose end nobody is told.
+// Set in the user data of an entry that reports only failure: of its own, or for the operation that is linked to it.
 constexpr std::uint64_t kQuiet = 1;
 
 std::uint64_t address(const Operation* operation) { return reinterpret_cast<std::uint64_t>(operation); }
@@ -169,10 +169,11 @@ unsigned Ring::reap(bool call) {
     io_uring_cqe* completion = nullptr;
     while (limit-- > 0 && ::io_uring_peek_cqe(&ring_, &completion) == 0) {
         const std::uint64_t data = completion->user_data;
-        auto* operation = static_cast<Operation*>(::io_uring_cqe_get_data(completion));
+        auto* operation = reinterpret_cast<Operation*>(data & ~kQuiet);
         const std::int32_t result = completion->res;
         ::io_uring_cqe_seen(&ring_, completion);
-        if ((data & kQuiet) != 0) continue;
+        // A poll that failed is reported instead of the read that was linked to it.
+        if (operation == nullptr) continue;
         --in_flight_;
         if (operation == &wake_) {
             on_wake(operation, result);
