@@ -1,0 +1,68 @@
+// Descriptors with an owner, and ways to name what a descriptor stands for.
+#pragma once
+
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+#include <unistd.h>
+
+namespace farhaul::backend::mirror {
+
+class Fd {
+ public:
+    Fd() = default;
+    explicit Fd(int fd) : fd_(fd) {}
+    Fd(Fd&& other) noexcept : fd_(other.release()) {}
+    Fd& operator=(Fd&& other) noexcept {
+        reset(other.release());
+        return *this;
+    }
+    ~Fd() { reset(); }
+    int get() const { return fd_; }
+    explicit operator bool() const { return fd_ >= 0; }
+    int release() { return std::exchange(fd_, -1); }
+    void reset(int fd = -1) {
+        if (fd_ >= 0) ::close(fd_);
+        fd_ = fd;
+    }
+
+ private:
+    int fd_ = -1;
+};
+
+/// A descriptor that is used and maybe owned.
+class PathFd {
+ public:
+    void borrow(int fd) {
+        owned_.reset();
+        fd_ = fd;
+    }
+    void own(Fd fd) {
+        fd_ = fd.get();
+        owned_ = std::move(fd);
+    }
+    int get() const { return fd_; }
+
+ private:
+    int fd_ = -1;
+    Fd owned_;
+};
+
+/// "/proc/self/fd/N", which names what the descriptor N stands for, whatever its type; for calls that take paths only.
+class FdPath {
+ public:
+    explicit FdPath(int fd) {
+        std::memcpy(text_, kFolder, sizeof(kFolder));
+        *std::to_chars(text_ + sizeof(kFolder) - 1, text_ + sizeof(text_) - 1, fd).ptr = '\0';
+    }
+    const char* c_str() const { return text_; }
+    /// Relative to the folder, for the calls that take a descriptor of it.
+    const char* name() const { return text_ + sizeof(kFolder) - 1; }
+
+ private:
+    static constexpr char kFolder[] = "/proc/self/fd/";
+    char text_[32];
+};
+
+}  // namespace farhaul::backend::mirror
