@@ -1,9 +1,15 @@
 #include "backend/source.hpp"
 
-#include <functional>
+#include <charconv>
+#include <cstdlib>
+#include <span>
 #include <utility>
 
+#include "backend/memory/memory.hpp"
+#include "backend/mirror/mirror.hpp"
 #include "backend/null/null.hpp"
+#include "base/units.hpp"
+#include "io/wall_clock.hpp"
 
 namespace farhaul::backend {
 
@@ -43,9 +49,136 @@ Status set_bool(bool& to, const std::string& value) {
     return {};
 }
 
+/// Seconds, as mount options have them ("1", "0.5"), or with a unit ("25ms").
+Status set_seconds(Duration& to, const std::string& value) {
+    char* end = nullptr;
+    const double seconds = std::strtod(value.c_str(), &end);
+    if (!value.empty() && *end == '\0') {
+        if (!(seconds >= 0) || seconds > 1e9) return fail(ErrorCode::kInvalidArgument, "is at least 0 seconds");
+        to = Duration::from_seconds(seconds);
+        return {};
+    }
+    auto parsed = parse_duration(value);
+    if (!parsed) return propagate(parsed);
+    to = *parsed;
+    return {};
+}
+
+Status set_size(std::uint64_t& to, const std::string& value) {
+    auto parsed = parse_size(value);
+    if (!parsed) return propagate(parsed);
+    to = *parsed;
+    return {};
+}
+
+Status set_number(std::uint32_t& to, const std::string& value, int base = 10) {
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), to, base);
+    if (error != std::errc() || end != value.data() + value.size())
+        return fail(ErrorCode::kInvalidArgument, "is a number{}", base == 8 ? " in octal" : "");
+    return {};
+}
+
+Status set_id(std::optional<std::uint32_t>& to, const std::string& value) {
+    std::uint32_t id = 0;
+    if (auto set = set_number(id, value); !set) return set;
+    to = id;
+    return {};
+}
+
+Status not_one_of(const char* words) { return fail(ErrorCode::kInvalidArgument, "is one of {}", words); }
+
+using Value = const std::string&;
+
 constexpr Rule<NullOptions> kNullRules[] = {
-    {"zero", "yes|no", "no: reads leave the client's memory as it is",
-     [](NullOptions& options, const std::string& value) { return set_bool(options.zero, value); }},
+    {"zero", "yes|no", "no: reads leave the client's memory as it is (yes)",
+     [](NullOptions& o, Value v) { return set_bool(o.zero, v); }},
+};
+
+constexpr Rule<MemoryOptions> kMemoryRules[] = {
+    {"size", "SIZE", "room for data (1GiB)",
+     [](MemoryOptions& o, Value v) {
+         if (auto set = set_size(o.size, v); !set) return set;
+         return o.size != 0 ? Status{} : fail(ErrorCode::kInvalidArgument, "is more than 0");
+     }},
+    {"nr_inodes", "N", "files and names at most (one per page of size)",
+     [](MemoryOptions& o, Value v) {
+         std::uint32_t number = 0;
+         auto set = set_number(number, v);
+         o.max_inodes = number;
+         return set;
+     }},
+    {"mode", "OCTAL", "permissions of the root (1777)",
+     [](MemoryOptions& o, Value v) {
+         auto set = set_number(o.mode, v, 8);
+         o.mode &= 07777;
+         return set;
+     }},
+    {"uid", "UID", "owner of the root (0)", [](MemoryOptions& o, Value v) { return set_number(o.uid, v); }},
+    {"gid", "GID", "group of the root (0)", [](MemoryOptions& o, Value v) { return set_number(o.gid, v); }},
+    {"attr_timeout", "SECONDS", "how long the client caches names and attributes (1)",
+     [](MemoryOptions& o, Value v) { return set_seconds(o.timeout, v); }},
+    // One timeout for both here; taken so that the same options fit every source.
+    {"entry_timeout", "SECONDS", "the same", [](MemoryOptions& o, Value v) { return set_seconds(o.timeout, v); }},
+    {"keep_cache", "", "file contents stay in the client's cache between two opens",
+     [](MemoryOptions& o, Value) {
+         o.keep_cache = true;
+         return Status{};
+     }},
+};
+
+constexpr Rule<MirrorOptions> kMirrorRules[] = {
+    {"cache", "auto|always|never", "what the client may cache (auto)",
+     [](MirrorOptions& o, Value v) {
+         using Cache = MirrorOptions::Cache;
+         if (v != "auto" && v != "always" && v != "never") return not_one_of("auto, always, never");
+         o.cache = v == "auto" ? Cache::kAuto : v == "always" ? Cache::kAlways : Cache::kNever;
+         return Status{};
+     }},
+    {"attr_timeout", "SECONDS", "how long the client caches attributes, with cache=auto (1)",
+     [](MirrorOptions& o, Value v) { return set_seconds(o.attribute_timeout, v); }},
+    {"entry_timeout", "SECONDS", "how long it caches names, with cache=auto (1)",
+     [](MirrorOptions& o, Value v) { return set_seconds(o.entry_timeout, v); }},
+    {"negative_timeout", "SECONDS", "how long it caches that there is no such name (0)",
+     [](MirrorOptions& o, Value v) { return set_seconds(o.negative_timeout, v); }},
+    {"direct_io", "", "past this host's page cache where size and alignment allow it",
+     [](MirrorOptions& o, Value) {
+         o.direct_io = true;
+         return Status{};
+     }},
+    {"squash_uid", "UID", "what is created belongs to this user, whoever asks",
+     [](MirrorOptions& o, Value v) { return set_id(o.squash_uid, v); }},
+    {"squash_gid", "GID", "and to this group", [](MirrorOptions& o, Value v) { return set_id(o.squash_gid, v); }},
+    {"sync", "as-asked|always|never", "when data is on stable storage: never is unsafe (as-asked)",
+     [](MirrorOptions& o, Value v) {
+         using Sync = MirrorOptions::Sync;
+         if (v != "as-asked" && v != "always" && v != "never") return not_one_of("as-asked, always, never");
+         o.sync = v == "as-asked" ? Sync::kAsAsked : v == "always" ? Sync::kAlways : Sync::kNever;
+         return Status{};
+     }},
+    {"xattr", "yes|no", "serve extended attributes (yes)",
+     [](MirrorOptions& o, Value v) { return set_bool(o.xattr, v); }},
+    {"xattr_prefix", "PREFIX", "extended attributes have this prefix on the host",
+     [](MirrorOptions& o, Value v) {
+         o.xattr_prefix = v;
+         return Status{};
+     }},
+    {"inode_file_handles", "auto|always|never", "keep inodes by file handle instead of a descriptor (auto)",
+     [](MirrorOptions& o, Value v) {
+         using Handles = MirrorOptions::FileHandles;
+         if (v != "auto" && v != "always" && v != "never") return not_one_of("auto, always, never");
+         o.file_handles = v == "auto" ? Handles::kAutomatic : v == "always" ? Handles::kAlways : Handles::kNever;
+         return Status{};
+     }},
+    {"announce_submounts", "", "mount points below the directory get a device number of their own",
+     [](MirrorOptions& o, Value) {
+         o.announce_submounts = true;
+         return Status{};
+     }},
+    {"posix_locks", "yes|no", "fcntl locks are locks on the host's files (yes)",
+     [](MirrorOptions& o, Value v) { return set_bool(o.posix_locks, v); }},
+    {"flock", "yes|no", "the same for flock (yes)", [](MirrorOptions& o, Value v) { return set_bool(o.flock, v); }},
+    {"posix_acl", "yes|no", "serve POSIX ACLs where the host's file system has them (yes)",
+     [](MirrorOptions& o, Value v) { return set_bool(o.posix_acl, v); }},
 };
 
 template <typename T>
@@ -87,6 +220,8 @@ std::vector<Option> split_options(const std::string& text) {
 std::vector<OptionHelp> source_options() {
     std::vector<OptionHelp> help;
     list<NullOptions>(help, "null", kNullRules);
+    list<MemoryOptions>(help, "memory", kMemoryRules);
+    list<MirrorOptions>(help, "mirror", kMirrorRules);
     return help;
 }
 
@@ -108,6 +243,21 @@ Opened open_source(const std::string& source, const std::vector<Option>& given) 
         if (auto applied = apply<NullOptions>("null", kNullRules, settings, options); !applied)
             return propagate(applied);
         return make_null(settings);
+    }
+    if (kind == "memory") {
+        add_own();
+        MemoryOptions settings;
+        if (auto applied = apply<MemoryOptions>("memory", kMemoryRules, settings, options); !applied)
+            return propagate(applied);
+        return make_memory(settings, io::wall_clock);
+    }
+    if (kind == "mirror") {
+        MirrorOptions settings;
+        settings.directory = rest;
+        if (auto applied = apply<MirrorOptions>("mirror", kMirrorRules, settings, options); !applied)
+            return propagate(applied);
+        if (rest.empty()) return fail(ErrorCode::kInvalidArgument, "mirror: which directory? mirror:/srv/data");
+        return make_mirror(std::move(settings));
     }
     return fail(ErrorCode::kInvalidArgument, "'{}:' is no kind of source: use null:, memory: or mirror:DIR", kind);
 }
