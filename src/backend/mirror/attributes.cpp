@@ -65,7 +65,9 @@ void MirrorFileSystem::setattr(Request& request, NodeId node, const fuse::Attrib
         }
     }
     const int fd = path.get();
-    if (error == 0 && (change.set_uid || change.set_gid)) {
+    // A change of nothing is what the client makes of chown(path, -1, -1), which ends S_ISUID and S_ISGID all the same.
+    const bool chown_of_nothing = !change.set_mode && !change.set_size && !change.set_atime && !change.set_mtime;
+    if (error == 0 && (change.set_uid || change.set_gid || chown_of_nothing)) {
         const uid_t uid = change.set_uid ? change.uid : static_cast<uid_t>(-1);
         const gid_t gid = change.set_gid ? change.gid : static_cast<gid_t>(-1);
         if (::fchownat(fd, "", uid, gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0) error = errno;

@@ -38,12 +38,12 @@ void MirrorFileSystem::opendir(Request& request, NodeId node, std::uint32_t) {
         fd.reset(::open(FdPath(path.get()).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         if (!fd) error = errno;
     }
-    if (error == 0) error = store_.pin(*inode);
     if (error != 0) return request.reply_error(error);
     auto file = std::make_shared<OpenedFile>();
     file->fd = std::move(fd);
     file->inode = std::move(inode);
     file->directory = true;
+    store_.opened(*file->inode, file, file->fd.get());
     fuse::OpenFile open;
     open.keep_cache = open.cache_directory = options_.cache == MirrorOptions::Cache::kAlways;
     open.handle = files_.add(std::move(file));

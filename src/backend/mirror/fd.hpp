@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include <unistd.h>
@@ -34,8 +35,10 @@ class Fd {
 /// A descriptor that is used and maybe owned.
 class PathFd {
  public:
-    void borrow(int fd) {
+    /// `keeper` keeps the descriptor open; without one, the caller knows that it stays.
+    void borrow(int fd, std::shared_ptr<const void> keeper = nullptr) {
         owned_.reset();
+        keeper_ = std::move(keeper);
         fd_ = fd;
     }
     void own(Fd fd) {
@@ -47,6 +50,7 @@ class PathFd {
  private:
     int fd_ = -1;
     Fd owned_;
+    std::shared_ptr<const void> keeper_;
 };
 
 /// "/proc/self/fd/N", which names what the descriptor N stands for, whatever its type; for calls that take paths only.

@@ -66,6 +66,7 @@ fuse::OpenFile MirrorFileSystem::opened(FilePtr file, bool changed) {
         inode.opened_ctime = age >= kCoarsestTick ? stat.stx_ctime : statx_timestamp{};
         inode.opened_size = stat.stx_size;
     }
+    store_.opened(*file->inode, file, file->fd.get());
     out.handle = files_.add(std::move(file));
     return out;
 }
@@ -78,7 +79,6 @@ void MirrorFileSystem::open(Request& request, NodeId node, std::uint32_t flags, 
     if (error == 0) error = open_data(inode, path.get(), flags, file);
     const bool truncated = (flags & O_TRUNC) != 0;
     if (error == 0 && truncated && kill) error = kill_suid_sgid(file->fd.get());
-    if (error == 0) error = store_.pin(*inode);
     if (error != 0) return request.reply_error(error);
     request.reply_open(opened(std::move(file), truncated));
 }

@@ -323,24 +323,26 @@ int InodeStore::path(Inode& inode, PathFd& to) {
         to.borrow(fd);
         return 0;
     }
+    if (inode.handle_.empty()) {
+        const std::scoped_lock lock(inode.mutex);
+        for (const Inode::Use& use : inode.uses_) {
+            if (auto keeper = use.file.lock()) {
+                to.borrow(use.fd, std::move(keeper));
+                return 0;
+            }
+        }
+    }
     Fd opened;
     const int error = inode.handle_.empty() ? open_by_place(inode, opened) : open_by_handle(inode, opened);
     if (error == 0) to.own(std::move(opened));
     return error;
 }
 
-int InodeStore::pin(Inode& inode) {
-    if (!by_place(inode)) return 0;  // a handle finds an open file without names
-    Fd fd;
-    if (const int error = open_by_place(inode, fd); error != 0) return error;
+void InodeStore::opened(Inode& inode, std::shared_ptr<const void> file, int fd) {
+    if (!by_place(inode)) return;
     const std::scoped_lock lock(inode.mutex);
-    int none = -1;
-    if (inode.fd_.compare_exchange_strong(none, fd.get(), std::memory_order_acq_rel)) {
-        fd.release();
-        inode.counted_in_ = this;
-        pinned_.fetch_add(1, std::memory_order_relaxed);
-    }
-    return 0;
+    std::erase_if(inode.uses_, [](const Inode::Use& use) { return use.file.expired(); });
+    inode.uses_.push_back({std::move(file), fd});
 }
 
 }  // namespace farhaul::backend::mirror

@@ -4,7 +4,8 @@
 // three ways:
 //   pinned    by an O_PATH descriptor; while it is open the host does not use the inode number again
 //   handle    by a file handle of the host (name_to_handle_at), which tells inodes apart that had the same number
-//   place     by the directory and the name where it was last seen; checked by number and time of birth on each use
+//   place     by the directory and the name where it was last seen, checked by number and time of birth on each use; or
+//             by an open file of the client
 // New inodes are pinned until half of the process' descriptors are in use, then kept by handle, or by place where
 // handles are not to be had. Nothing is evicted: the client forgets.
 //
@@ -20,6 +21,7 @@
 #include <shared_mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -74,11 +76,16 @@ class Inode {
 
  private:
     friend class InodeStore;
-    std::atomic<int> fd_{-1};  // O_PATH; set at most once
+    std::atomic<int> fd_{-1};  // O_PATH; set before others see it
     std::string handle_;       // type and bytes, see file_handle.hpp
     std::shared_ptr<Mount> mount_;
     std::shared_ptr<Inode> parent_;  // the place; under mutex
     std::string name_;
+    struct Use {
+        std::weak_ptr<const void> file;
+        int fd;
+    };
+    std::vector<Use> uses_;      // of an inode that is kept by place; under mutex
     std::uint64_t lookups_ = 0;  // under the shard's lock
     InodeStore* counted_in_ = nullptr;
 };
@@ -117,8 +124,8 @@ class InodeStore {
     InodePtr find(fuse::NodeId id);
     /// An O_PATH descriptor of the inode, for as long as both live. 0 or an errno: ESTALE if the inode is gone.
     int path(Inode& inode, PathFd& to);
-    /// Whatever happens to its names from now on, path() finds it. 0 or an errno.
-    int pin(Inode& inode);
+    /// `file` has the inode open as `fd`: while it lives, path() finds the inode, whatever happens to its names.
+    void opened(Inode& inode, std::shared_ptr<const void> file, int fd);
 
     /// Resolves a name in `directory`, of which `directory_fd` is a descriptor; the client gets one lookup of it. 0 or
     /// an errno.

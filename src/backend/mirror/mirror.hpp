@@ -31,7 +31,7 @@ struct MirrorOptions {
     /// unmounted on the host cost no descriptor. never: no file handles.
     enum class FileHandles { kAutomatic, kAlways, kNever };
 
-    std::string directory;
+    std::string directory{};
     Cache cache = Cache::kAuto;
     Duration attribute_timeout = Duration::from_seconds(1);  ///< cache auto; at least 0
     Duration entry_timeout = Duration::from_seconds(1);      ///< cache auto; at least 0
@@ -39,14 +39,14 @@ struct MirrorOptions {
     bool direct_io = false;       ///< past this host's page cache, where size and alignment of a request allow it
     bool read_only = false;       ///< everything that would change something is answered EROFS
     /// Whoever asks, what is created belongs to these. Owners are shown as they are.
-    std::optional<std::uint32_t> squash_uid;
-    std::optional<std::uint32_t> squash_gid;
+    std::optional<std::uint32_t> squash_uid{};
+    std::optional<std::uint32_t> squash_gid{};
     Sync sync = Sync::kAsAsked;
     bool xattr = true;  ///< extended attributes are served
     /// Put before the name of each attribute on this host; only attributes with it are shown, without it. As
     /// "user.guest.": the client's "security.x" is then "user.guest.security.x" here. Without ACLs, which are
     /// attributes with fixed names.
-    std::string xattr_prefix;
+    std::string xattr_prefix{};
     FileHandles file_handles = FileHandles::kAutomatic;
     bool announce_submounts = false;  ///< mount points below the directory get a st_dev of their own in the client
     bool posix_locks = true;          ///< fcntl(2) locks are locks on the host's file too

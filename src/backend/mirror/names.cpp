@@ -188,7 +188,6 @@ void MirrorFileSystem::create(Request& request, const fuse::CreateRequest& creat
         break;
     }
     if (error != 0) return request.reply_error(error);
-    if (store_.pin(*inode) != 0) return request.reply_error(ESTALE);
     const fuse::OpenFile open = opened(std::move(file), true);
     request.reply_create(entry(stat, *inode), open);
 }
