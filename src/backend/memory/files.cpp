@@ -15,6 +15,9 @@ namespace {
 /// As much as Linux moves in one call.
 constexpr std::uint64_t kMostAtOnce = 0x7ffff000;
 
+// FALLOCATE and COPY_FILE_RANGE do not say whether the caller may keep S_ISUID and S_ISGID: root may, as far as is
+// known here.
+
 bool writable(const OpenInode& open) { return (open.flags & O_ACCMODE) != O_RDONLY; }
 
 }  // namespace
@@ -219,7 +222,7 @@ void MemoryFileSystem::fallocate(Request& request, NodeId node, Handle handle, s
             done = inode.data.allocate(offset, end);
         }
         if (done) {
-            begin_write(inode, request.caller(), false, now);
+            begin_write(inode, request.caller(), request.caller().uid != 0, now);
             if (!keep_size) inode.size = std::max(inode.size, end);
         }
     }
@@ -275,7 +278,7 @@ void MemoryFileSystem::copy_file_range(Request& request, const fuse::CopyRequest
         if (overlaps) {
             done = UINT64_MAX;
         } else if (size != 0) {
-            begin_write(to, request.caller(), false, now);
+            begin_write(to, request.caller(), request.caller().uid != 0, now);
             done = to.data.copy(from.data, copy.offset_in, copy.offset_out, size);
             if (done != 0) to.size = std::max(to.size, copy.offset_out + done);
         }

@@ -98,23 +98,25 @@ int MemoryFileSystem::apply(Inode& inode, const Caller& caller, const fuse::Attr
         if (!inode.is_regular()) return EINVAL;
         if (change.size > kMaxFileSize) return EFBIG;
     }
-    // A change of nothing is chown(2) with neither owner nor group: all that it does is this.
-    if ((owner_changes || nothing || change.set_size) && !inode.is_directory())
-        tree_.inode_space().give_back(inode.drop_capabilities());
-    if (owner_changes || nothing || change.kill_suid_sgid) inode.drop_suid_sgid(caller);
-
-    // truncate(2) to the same size leaves the times alone; ftruncate(2), which comes with a handle, does not.
-    bool touched = !change.set_size || change.has_handle || change.size != inode.size;
+    // A change of nothing is chown(2) with neither owner nor group. The owner loses privileges of the file by it;
+    // anybody else changes nothing, and where there are privileges not even ctime.
+    const bool owner = caller.uid == 0 || caller.uid == inode.uid;
+    if (nothing && !owner && !inode.is_directory() && (inode.permissions & (S_ISUID | S_ISGID)) != 0) return 0;
+    const bool chowns = owner_changes || (nothing && owner);
+    if ((chowns || change.set_size) && !inode.is_directory()) tree_.inode_space().give_back(inode.drop_capabilities());
+    if (chowns || change.kill_suid_sgid) inode.drop_suid_sgid(caller);
+    // truncate(2), without a handle, that finds nothing to do leaves the times alone.
+    const bool idle = change.set_size && !change.has_handle && change.size == inode.size && inode.data.pages() == 0;
     if (change.set_size) {
         resize(inode, change.size);
-        if (touched) inode.mtime = now;
+        if (!idle) inode.mtime = now;
     }
     if (change.set_uid) inode.uid = change.uid;
     if (change.set_gid) inode.gid = change.gid;
     if (change.set_mode) inode.chmod(change.mode);
     if (change.set_atime) inode.atime = change.atime_now ? now : change.atime;
     if (change.set_mtime) inode.mtime = change.mtime_now ? now : change.mtime;
-    touched = touched || owner_changes || change.set_mode || change.set_atime || change.set_mtime;
+    const bool touched = !idle || chowns || change.set_mode || change.set_atime || change.set_mtime;
     if (change.set_ctime) {
         inode.ctime = change.ctime;
     } else if (touched) {
