@@ -6,7 +6,7 @@ namespace farhaul::mirror_test {
 namespace {
 
 TEST(MirrorDirectory, EveryEntryOnceInAnySize) {
-    Scratch scratch;
+    Scratch scratch(place_for_many_files());
     constexpr int kFiles = 3000;
     std::set<std::string> expected = {".", ".."};
     for (int i = 0; i < kFiles; ++i) {
@@ -31,7 +31,7 @@ TEST(MirrorDirectory, EveryEntryOnceInAnySize) {
 }
 
 TEST(MirrorDirectory, DeletionsMeanwhileMoveNothing) {
-    Scratch scratch;
+    Scratch scratch(place_for_many_files());
     constexpr int kFiles = 5000;
     for (int i = 0; i < kFiles; ++i) put(scratch.path("f" + std::to_string(i)), "");
     Mounted mount(scratch);

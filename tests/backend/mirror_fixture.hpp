@@ -26,8 +26,9 @@ using fuse_test::Reply;
 /// A folder that goes with the test.
 class Scratch {
  public:
-    Scratch() {
-        std::string name = (fs::temp_directory_path() / "farhaul-mirror-XXXXXX").string();
+    Scratch() : Scratch(fs::temp_directory_path()) {}
+    explicit Scratch(const fs::path& where) {
+        std::string name = (where / "farhaul-mirror-XXXXXX").string();
         path_ = ::mkdtemp(name.data()) != nullptr ? name : "";
         ::chmod(path_.c_str(), 0755);
     }
@@ -42,6 +43,11 @@ class Scratch {
  private:
     std::string path_;
 };
+
+/// Where thousands of files are made at once: memory, if there is such a place.
+inline fs::path place_for_many_files() {
+    return ::access("/dev/shm", W_OK | X_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path();
+}
 
 inline void put(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 inline std::string get(const std::string& path) {

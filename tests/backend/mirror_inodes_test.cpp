@@ -72,7 +72,7 @@ void walk_with_few_descriptors(const Scratch& scratch, MirrorOptions::FileHandle
 
 TEST(MirrorInodes, TenThousandFilesWithALimitOf256) {
     for (const auto handles : {MirrorOptions::FileHandles::kAutomatic, MirrorOptions::FileHandles::kNever}) {
-        Scratch scratch;
+        Scratch scratch(place_for_many_files());
         constexpr int kDirectories = 20, kFiles = 500;
         for (int d = 0; d < kDirectories; ++d) {
             const std::string directory = "d" + std::to_string(d);

@@ -1,6 +1,7 @@
 #include "backend/mirror/credentials.hpp"
 
 #include <cerrno>
+#include <fstream>
 #include <span>
 
 #include <linux/capability.h>
@@ -37,6 +38,12 @@ const Own& own() {
 // setgroups(2) of the C library is for all threads of the process; the system call is for this one.
 bool set_groups(std::span<const gid_t> groups) { return ::syscall(SYS_setgroups, groups.size(), groups.data()) == 0; }
 
+bool maps_all(const char* path) {
+    std::ifstream map(path);
+    std::uint64_t inside = 1, outside = 1, count = 0;
+    return map >> inside >> outside >> count && inside == 0 && outside == 0 && count == UINT32_MAX;
+}
+
 }  // namespace
 
 Privilege Privilege::of_this_thread() {
@@ -45,6 +52,7 @@ Privilege Privilege::of_this_thread() {
     Capabilities capabilities;
     if (capabilities.get())
         privilege.change_identity = has_effective(capabilities, CAP_SETUID) && has_effective(capabilities, CAP_SETGID);
+    privilege.all_ids = maps_all("/proc/self/uid_map") && maps_all("/proc/self/gid_map");
     privilege.own_umask = prepare_thread();
     return privilege;
 }
@@ -80,6 +88,7 @@ CreationScope::CreationScope(const Privilege& privilege, const Identity& identit
         ::setfsuid(identity.uid);
         changed_uid_ = true;
     }
+    if (privilege.all_ids) return;
     // These two report nothing but what was in force before.
     const auto in_force_gid = changed_gid_ ? static_cast<std::uint32_t>(::setfsgid(identity.gid)) : identity.gid;
     const auto in_force_uid = changed_uid_ ? static_cast<std::uint32_t>(::setfsuid(identity.uid)) : identity.uid;

@@ -13,6 +13,7 @@ namespace farhaul::backend::mirror {
 /// What this process is allowed to do, looked up once.
 struct Privilege {
     bool change_identity = false;  ///< CAP_SETUID and CAP_SETGID
+    bool all_ids = false;          ///< every uid and gid exists in this user namespace
     bool own_umask = false;        ///< threads can have a umask of their own
     static Privilege of_this_thread();
 };

@@ -35,7 +35,7 @@ void MirrorFileSystem::opendir(Request& request, NodeId node, std::uint32_t) {
     int error = find_directory(node, inode, path);
     Fd fd;
     if (error == 0) {
-        fd.reset(::open(FdPath(path.get()).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+        fd.reset(reopen(path.get(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
         if (!fd) error = errno;
     }
     if (error != 0) return request.reply_error(error);

@@ -61,12 +61,15 @@ class FdPath {
         *std::to_chars(text_ + sizeof(kFolder) - 1, text_ + sizeof(text_) - 1, fd).ptr = '\0';
     }
     const char* c_str() const { return text_; }
-    /// Relative to the folder, for the calls that take a descriptor of it.
+    /// In that folder.
     const char* name() const { return text_ + sizeof(kFolder) - 1; }
 
  private:
     static constexpr char kFolder[] = "/proc/self/fd/";
     char text_[32];
 };
+
+/// Opens what `fd` stands for again. -1 and errno.
+int reopen(int fd, int flags);
 
 }  // namespace farhaul::backend::mirror

@@ -24,17 +24,16 @@ std::uint32_t MirrorFileSystem::data_flags(std::uint32_t flags) const {
 void MirrorFileSystem::add_direct(OpenedFile& file, std::uint32_t flags) const {
     if (!options_.direct_io) return;
     const std::uint32_t again = data_flags(flags & ~std::uint32_t{O_TRUNC}) | O_DIRECT;
-    file.direct.reset(::open(FdPath(file.fd.get()).c_str(), static_cast<int>(again)));
+    file.direct.reset(reopen(file.fd.get(), static_cast<int>(again)));
 }
 
 int MirrorFileSystem::open_data(const InodePtr& inode, int path, std::uint32_t flags, FilePtr& file) {
     if (!inode->is_regular()) return inode->is_directory() ? EISDIR : inode->type == S_IFLNK ? ELOOP : ENXIO;
     const bool writable = (flags & O_ACCMODE) != O_RDONLY;
     if (options_.read_only && (writable || (flags & O_TRUNC) != 0)) return EROFS;
-    Fd fd(::open(FdPath(path).c_str(), static_cast<int>(data_flags(flags))));
+    Fd fd(reopen(path, static_cast<int>(data_flags(flags))));
     if (!fd && errno == EACCES && writeback_)
-        fd.reset(::open(FdPath(path).c_str(),
-                        static_cast<int>((data_flags(flags) & ~std::uint32_t{O_ACCMODE}) | (flags & O_ACCMODE))));
+        fd.reset(reopen(path, static_cast<int>((data_flags(flags) & ~std::uint32_t{O_ACCMODE}) | (flags & O_ACCMODE))));
     if (!fd) return errno;
     file = std::make_shared<OpenedFile>();
     file->fd = std::move(fd);
@@ -98,7 +97,7 @@ void MirrorFileSystem::flush(Request& request, NodeId, Handle handle, std::uint6
 void MirrorFileSystem::release(Request& request, const fuse::ReleaseRequest& release) {
     FilePtr file = files_.remove(release.handle, false);
     if (file == nullptr) return request.reply_error(EBADF);
-    const bool unlocked = drop_record_locks(*file->inode, release.lock_owner);
+    const bool unlocked = drop_record_locks_of(*file->inode, release.handle);
     file.reset();
     if (unlocked || release.flock_unlock) waiters_.wake();
     request.reply_ok();
@@ -147,7 +146,7 @@ void MirrorFileSystem::syncfs(Request& request, NodeId node) {
     int error = find(node, inode, path);
     if (error == 0 && !inode->is_directory() && !inode->is_regular()) error = EINVAL;
     if (error == 0) {
-        const Fd fd(::open(FdPath(path.get()).c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+        const Fd fd(reopen(path.get(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
         if (!fd || ::syncfs(fd.get()) != 0) error = errno;
     }
     if (error != 0) return request.reply_error(error);

@@ -137,7 +137,7 @@ std::shared_ptr<Mount> InodeStore::mount_of(std::uint64_t id, int fd, std::uint3
     // The first that is seen of a mount is its root; anything that can be opened without side effects will do.
     if (type != S_IFDIR && type != S_IFREG) return nullptr;
     auto mount = std::make_shared<Mount>();
-    mount->fd.reset(::open(FdPath(fd).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    mount->fd.reset(reopen(fd, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (!mount->fd) return nullptr;
     known = mount;
     return mount;

@@ -8,7 +8,7 @@ namespace farhaul::backend::mirror {
 
 int MirrorFileSystem::try_lock(const LockWaiters::Waiter& waiter) {
     if (waiter.lock.flock) return set_flock(waiter.file->fd.get(), waiter.lock.lock.type);
-    return set_record_lock(*waiter.file->inode, waiter.file->fd.get(), waiter.lock.owner, waiter.lock.lock);
+    return set_record_lock(*waiter.file->inode, waiter.file->fd.get(), waiter.lock);
 }
 
 void MirrorFileSystem::getlk(Request& request, const fuse::LockRequest& lock) {

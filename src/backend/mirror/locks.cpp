@@ -23,10 +23,10 @@ struct flock flock_of(const fuse::FileLock& lock) {
 }
 
 int open_for_locks(int path, Fd& fd) {
-    fd.reset(::open(FdPath(path).c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY));
+    fd.reset(reopen(path, O_RDWR | O_CLOEXEC | O_NOCTTY));
     // A read lock needs no more than that.
     if (!fd && (errno == EACCES || errno == EROFS || errno == ETXTBSY || errno == EPERM))
-        fd.reset(::open(FdPath(path).c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+        fd.reset(reopen(path, O_RDONLY | O_CLOEXEC | O_NOCTTY));
     return fd ? 0 : errno;
 }
 
@@ -47,25 +47,29 @@ void InodeLocks::Owner::note(const fuse::FileLock& lock) {
     if (lock.type != F_UNLCK) pid = lock.pid;
 }
 
-int set_record_lock(Inode& inode, int path, std::uint64_t owner_id, const fuse::FileLock& lock) {
+int set_record_lock(Inode& inode, int path, const fuse::LockRequest& request) {
+    const fuse::FileLock& lock = request.lock;
     const std::scoped_lock guard(inode.mutex);
     if (inode.locks == nullptr) {
         if (lock.type == F_UNLCK) return 0;
         inode.locks = std::make_unique<InodeLocks>();
     }
     auto& owners = inode.locks->owners;
-    auto found = owners.find(owner_id);
+    auto found = owners.find(request.owner);
     if (found == owners.end()) {
         if (lock.type == F_UNLCK) return 0;
         Fd fd;
         if (const int error = open_for_locks(path, fd); error != 0) return error;
-        found = owners.try_emplace(owner_id).first;
+        found = owners.try_emplace(request.owner).first;
         found->second.fd = std::move(fd);
     }
     InodeLocks::Owner& owner = found->second;
     struct flock native = flock_of(lock);
     const int error = ::fcntl(owner.fd.get(), F_OFD_SETLK, &native) == 0 ? 0 : errno;
-    if (error == 0) owner.note(lock);
+    if (error == 0) {
+        owner.note(lock);
+        owner.handle = request.handle;
+    }
     if (owner.ranges.empty()) owners.erase(found);
     inode.has_locks.store(!owners.empty(), std::memory_order_release);
     return error == EACCES ? EAGAIN : error;
@@ -113,6 +117,16 @@ bool drop_record_locks(Inode& inode, std::uint64_t owner) {
     if (inode.locks == nullptr || inode.locks->owners.erase(owner) == 0) return false;
     inode.has_locks.store(!inode.locks->owners.empty(), std::memory_order_release);
     return true;
+}
+
+bool drop_record_locks_of(Inode& inode, fuse::Handle handle) {
+    if (!inode.has_locks.load(std::memory_order_acquire)) return false;
+    const std::scoped_lock guard(inode.mutex);
+    if (inode.locks == nullptr) return false;
+    auto& owners = inode.locks->owners;
+    const auto ended = std::erase_if(owners, [&](const auto& owner) { return owner.second.handle == handle; });
+    inode.has_locks.store(!owners.empty(), std::memory_order_release);
+    return ended != 0;
 }
 
 int set_flock(int fd, std::uint32_t type) {

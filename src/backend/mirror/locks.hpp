@@ -30,6 +30,7 @@ class InodeLocks {
     struct Owner {
         Fd fd;
         std::uint32_t pid = 0;
+        fuse::Handle handle = 0;    // through which it locked last
         std::vector<Range> ranges;  // what the client holds, for F_GETLK's pid
         void note(const fuse::FileLock& lock);
     };
@@ -38,11 +39,14 @@ class InodeLocks {
 
 /// One attempt of fcntl(F_OFD_SETLK) for the owner; `path`: a descriptor of the inode. 0 or an errno, EAGAIN if it is
 /// taken.
-int set_record_lock(Inode& inode, int path, std::uint64_t owner, const fuse::FileLock& lock);
+int set_record_lock(Inode& inode, int path, const fuse::LockRequest& request);
 /// Fills `lock` with what stands in its way, or F_UNLCK.
 int get_record_lock(Inode& inode, int path, std::uint64_t owner, fuse::FileLock& lock);
 /// Ends all record locks of the owner. Did it have any?
 bool drop_record_locks(Inode& inode, std::uint64_t owner);
+/// Ends the record locks that were set through an open file, when it is released. Those of a process (F_SETLK) have
+/// ended with a FLUSH by then; what is left are OFD locks, of whose end the client says nothing else.
+bool drop_record_locks_of(Inode& inode, fuse::Handle handle);
 int set_flock(int fd, std::uint32_t type);
 
 class LockWaiters {

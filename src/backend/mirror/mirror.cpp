@@ -161,7 +161,7 @@ Result<std::unique_ptr<fuse::FileSystem>> make_mirror(MirrorOptions options) {
     if (const int error = mirror::stat_fd(root.get(), stat); error != 0)
         return fail_errno(error, fmt::format("mirror:{}: cannot read the directory's attributes", directory));
     // Files are opened for data through /proc: by what was looked up, not by name again.
-    if (!Fd(::open(mirror::FdPath(root.get()).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC))) {
+    if (!Fd(mirror::reopen(root.get(), O_RDONLY | O_DIRECTORY | O_CLOEXEC))) {
         const int error = errno;
         if (error == ENOENT)
             return fail(ErrorCode::kUnsupported, "mirror:{}: /proc is not there: mount it (mount -t proc proc /proc)",

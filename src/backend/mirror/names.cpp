@@ -18,6 +18,17 @@ bool is_name(fuse::Name name) {
     return !name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos;
 }
 
+/// O_PATH of an open file that was made as `name`: of that inode, not of what the name stands for by now. By name
+/// first, which is faster: while the file is open, nothing else has its number.
+int path_of(int made, int directory, const char* name) {
+    Fd path(open_path_beneath(directory, name));
+    struct stat by_name, open;
+    if (path && ::fstat(path.get(), &by_name) == 0 && ::fstat(made, &open) == 0 && by_name.st_dev == open.st_dev &&
+        by_name.st_ino == open.st_ino)
+        return path.release();
+    return reopen(made, O_PATH | O_CLOEXEC);
+}
+
 }  // namespace
 
 void MirrorFileSystem::lookup(Request& request, NodeId parent, Name name) {
@@ -111,9 +122,17 @@ void MirrorFileSystem::rename(Request& request, const fuse::RenameRequest& renam
     if (error == 0 && (!is_name(rename.name) || !is_name(rename.new_name))) error = EINVAL;
     if (error == 0) error = find_directory(rename.parent, from, from_fd);
     if (error == 0) error = find_directory(rename.new_parent, to, to_fd);
-    if (error == 0 &&
-        ::renameat2(from_fd.get(), rename.name.c_str(), to_fd.get(), rename.new_name.c_str(), rename.flags) != 0)
+    const auto act = [&] {
+        return ::renameat2(from_fd.get(), rename.name.c_str(), to_fd.get(), rename.new_name.c_str(), rename.flags);
+    };
+    if (error == 0 && (rename.flags & RENAME_WHITEOUT) != 0) {
+        // What is left behind is a new inode: the caller's.
+        CreationScope scope(abilities_.privilege, identity(request), 0);
+        error = scope.error();
+        if (error == 0 && scope.run(act) != 0) error = errno;
+    } else if (error == 0 && act() != 0) {
         error = errno;
+    }
     if (error != 0) return request.reply_error(error);
     store_.moved(to, to_fd.get(), rename.new_name.c_str());
     if ((rename.flags & RENAME_EXCHANGE) != 0) store_.moved(from, from_fd.get(), rename.name.c_str());
@@ -161,8 +180,7 @@ void MirrorFileSystem::create(Request& request, const fuse::CreateRequest& creat
             }
         }
         if (error == 0) {
-            // The inode that was made, not what the name stands for by now.
-            Fd path(::open(FdPath(made.get()).c_str(), O_PATH | O_CLOEXEC));
+            Fd path(path_of(made.get(), fd.get(), create.name.c_str()));
             error = path ? store_.enter(std::move(path), directory, create.name.c_str(), inode, stat) : errno;
             if (error != 0) break;
             file = std::make_shared<OpenedFile>();
@@ -211,7 +229,7 @@ void MirrorFileSystem::tmpfile(Request& request, const fuse::CreateRequest& crea
         }
     }
     if (error == 0) {
-        Fd path(::open(FdPath(made.get()).c_str(), O_PATH | O_CLOEXEC));
+        Fd path(reopen(made.get(), O_PATH | O_CLOEXEC));
         error = path ? store_.enter(std::move(path), directory, nullptr, inode, stat) : errno;
     }
     if (error != 0) return request.reply_error(error);

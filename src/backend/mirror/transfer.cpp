@@ -1,9 +1,9 @@
 // Data: straight between files and the request's pages.
 //
 // What is in the page cache costs one system call: preadv2(RWF_NOWAIT), and pwritev2() likewise. What is not goes to
-// the thread's io_uring, so that no thread waits for a disk. Where the host's file system has no RWF_NOWAIT for
-// buffered writes (ext4), they are done at once: io_uring would hand them to a worker thread, which costs more than
-// copying into the page cache. Short transfers are continued; a reply is short at the end of the file only.
+// the thread's io_uring, so that no thread waits for a disk. Where a local file system has no RWF_NOWAIT (ext4's
+// buffered writes, tmpfs), it is done at once: io_uring would hand it to a worker thread, which costs twice as much as
+// the copy. Short transfers are continued; a reply is short at the end of the file only.
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -173,7 +173,7 @@ void queue(Transfer& transfer) {
     }
 }
 
-/// `nowait`: does the host's file system know RWF_NOWAIT here? `blocking`: what to do if not.
+/// `nowait`: does the host's file system know RWF_NOWAIT here? `at_once_without`: if not, do not bother the ring.
 void run(Transfer& transfer, std::atomic<bool>& nowait, bool at_once_without) {
     if (transfer.request->ring() == nullptr) return transfer.end(move_now(transfer, 0));
     const bool direct = transfer.fd != transfer.plain_fd;
@@ -198,7 +198,7 @@ void MirrorFileSystem::read(Request& request, const fuse::ReadRequest& read) {
     OpenedFile& opened = *file;
     Transfer& transfer = start(request, Transfer::Kind::kRead, std::move(file), request.data_out(), read.offset, 0);
     if (opened.direct && aligned_for_direct(request.data_out(), read.offset)) transfer.fd = opened.direct.get();
-    run(transfer, opened.read_ahead_of_ring, false);
+    run(transfer, opened.read_ahead_of_ring, !abilities_.remote);
 }
 
 void MirrorFileSystem::write(Request& request, const fuse::WriteRequest& write) {
@@ -222,7 +222,7 @@ void MirrorFileSystem::write(Request& request, const fuse::WriteRequest& write) 
     Transfer& transfer =
         start(request, Transfer::Kind::kWrite, std::move(file), request.data_in(), write.offset, flags);
     if (opened.direct && aligned_for_direct(request.data_in(), write.offset)) transfer.fd = opened.direct.get();
-    run(transfer, opened.write_ahead_of_ring, true);
+    run(transfer, opened.write_ahead_of_ring, !abilities_.remote);
 }
 
 void MirrorFileSystem::sync(Request& request, FilePtr file, bool data_only) {
