@@ -1,10 +1,10 @@
 // Open files and directories: data, listings, locks.
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 
 #include <fcntl.h>
 #include <linux/falloc.h>
-#include <unistd.h>
 
 #include "backend/memory/memory_file_system.hpp"
 

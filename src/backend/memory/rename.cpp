@@ -1,7 +1,6 @@
 // rename(2) with its flags. The client's kernel has checked most of this already, against names that may be out of
 // date.
 #include <cerrno>
-#include <cstdio>
 
 #include <linux/fs.h>
 
