@@ -40,7 +40,7 @@ void MirrorFileSystem::setxattr(Request& request, NodeId node, Name name, std::s
         const FdPath path(fd.get());
         if (::setxattr(path.c_str(), host, value.data(), value.size(), static_cast<int>(flags)) != 0) {
             error = errno;
-        } else if (kill_sgid) {
+        } else if (kill_sgid && name == "system.posix_acl_access") {  // a default ACL has no say in the mode
             struct stat stat;
             if (::fstatat(fd.get(), "", &stat, AT_EMPTY_PATH) != 0 ||
                 ((stat.st_mode & S_ISGID) != 0 && ::chmod(path.c_str(), stat.st_mode & 07777 & ~mode_t{S_ISGID}) != 0))
