@@ -64,10 +64,10 @@ Ring::~Ring() {
             io_uring_sync_cancel_reg cancel{};
             cancel.flags = IORING_ASYNC_CANCEL_ANY;
             cancel.timeout = {.tv_sec = -1, .tv_nsec = -1};
-            submit(false);
+            submit(0);
             ::io_uring_register_sync_cancel(&ring_, &cancel);
             for (int i = 0; i < 1000 && in_flight_ != 0; ++i) {
-                submit(true);
+                submit(1);
                 reap(false);
             }
         }
@@ -79,7 +79,7 @@ Ring::~Ring() {
 io_uring_sqe* Ring::next_entry() {
     io_uring_sqe* entry = ::io_uring_get_sqe(&ring_);
     while (entry == nullptr) {
-        submit(false);
+        submit(0);
         entry = ::io_uring_get_sqe(&ring_);
     }
     return entry;
@@ -125,7 +125,7 @@ io_uring_sqe* Ring::quiet_entry(const Operation* of) {
 
 void Ring::read_when(std::uint32_t events, int fd, std::span<const iovec> to, Operation& operation) {
     // A link ends with the submission.
-    if (::io_uring_sq_space_left(&ring_) < 2) submit(false);
+    if (::io_uring_sq_space_left(&ring_) < 2) submit(0);
     io_uring_sqe* poll = quiet_entry(&operation);
     ::io_uring_prep_poll_add(poll, fd, events);
     poll->flags |= IOSQE_IO_LINK | IOSQE_CQE_SKIP_SUCCESS;
@@ -144,7 +144,7 @@ void Ring::fsync(int fd, bool data_only, Operation& operation) {
     ::io_uring_prep_fsync(prepare(operation), fd, data_only ? IORING_FSYNC_DATASYNC : 0u);
 }
 
-void Ring::submit(bool wait) {
+void Ring::submit(unsigned wait_for) {
     owned_ = true;
     if (!enabled_) {
         enabled_ = true;
@@ -153,8 +153,8 @@ void Ring::submit(bool wait) {
     }
     // Errors need no care: EINTR is a signal; on EAGAIN, EBUSY (no memory, completions to be reaped first) the entries
     // stay queued and go out with the next call.
-    if (wait) {
-        ::io_uring_submit_and_wait(&ring_, 1);
+    if (wait_for != 0) {
+        ::io_uring_submit_and_wait(&ring_, wait_for);
     } else if (deferred_) {
         ::io_uring_submit_and_get_events(&ring_);
     } else {
@@ -185,11 +185,11 @@ unsigned Ring::reap(bool call) {
     return called;
 }
 
-unsigned Ring::submit_and_reap(bool wait) {
+unsigned Ring::submit_and_reap(bool wait, unsigned besides) {
     if (!wake_armed_) arm_wake();
     // What has ended already is worth no wait.
     const bool ready = ::io_uring_cq_ready(&ring_) != 0;
-    if (wait || !ready || queued() != 0) submit(wait && !ready);
+    if (wait || !ready || queued() != 0) submit(wait && !ready ? 1 + besides : 0);
     return reap(true);
 }
 

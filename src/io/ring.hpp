@@ -55,7 +55,9 @@ class Ring {
     unsigned in_flight() const { return in_flight_; }
     /// Submits what is queued and waits until something has ended, somebody has called wake(), or a signal came; `wait`
     /// false: does not wait. Then calls the completions, at most a queue full of them. Returns how many were called.
-    unsigned submit_and_reap(bool wait);
+    /// `besides`: so many of what is queued end at once and are not worth returning for: it waits for one completion
+    /// more. Only if something else is under way that will end by itself.
+    unsigned submit_and_reap(bool wait, unsigned besides = 0);
     /// From any thread: lets the owner return from submit_and_reap(). Wake-ups are not counted, only remembered.
     void wake();
 
@@ -66,7 +68,7 @@ class Ring {
     io_uring_sqe* next_entry();
     std::size_t entry_size() const;
     io_uring_sqe* quiet_entry(const Operation* of);
-    void submit(bool wait);
+    void submit(unsigned wait_for);
     unsigned reap(bool call);
 
     io_uring ring_{};

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include <sys/epoll.h>
 
@@ -68,7 +69,9 @@ void DeviceQueue::run() {
     this_queue = this;
     while (!over()) {
         fetch();
-        ring_->submit_and_reap(true);
+        const unsigned replies = std::exchange(replies_queued_, 0);
+        // The kernel takes a reply while it is submitted; only while a read waits is there something else to wait for.
+        ring_->submit_and_reap(true, reads_under_way_ != 0 ? replies : 0);
         take_back();
     }
     finish();
@@ -150,6 +153,8 @@ void DeviceQueue::Slot::complete(std::size_t reply_size) {
     if (this_queue == queue) {
         if (reply_size == 0) return queue->release(*this);
         state = State::kWriting;
+        // After the reply to INIT there is something to do at once: nothing else may come before it is done.
+        if (opcode() != FUSE_INIT) ++queue->replies_queued_;
         return queue->ring_->write(queue->device_.get(), list, kNoOffset, 0, *this);
     }
     if (reply_size != 0) {

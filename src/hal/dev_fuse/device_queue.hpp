@@ -82,6 +82,7 @@ class DeviceQueue {
     std::vector<Slot*> free_;
     Slot* waiting_ = nullptr;  // the one whose read waits for a request
     unsigned reads_under_way_ = 0;
+    unsigned replies_queued_ = 0;  // since the last submission
     unsigned extra_reads_ = 0;
     unsigned fetched_ = 0;  // of the fetch under way: requests, and reads that found none
     unsigned missed_ = 0;
