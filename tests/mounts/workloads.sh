@@ -45,6 +45,12 @@ PY
 }
 
 clone() {
+    if [[ ! -e $tree/.git ]]; then  # an unpacked archive
+        cp -r "$tree/src" "$base/tree"
+        git -c init.defaultBranch=main init -q "$base/tree"
+        git -C "$base/tree" add . && git -C "$base/tree" -c user.name=test -c user.email=test@localhost commit -qm all
+        tree=$base/tree
+    fi
     git -c safe.directory='*' -c protocol.file.allow=always clone -q --no-hardlinks "file://$tree" "$base/mnt/clone"
     git -c safe.directory='*' -C "$base/mnt/clone" fsck --full --strict
     git -c safe.directory='*' -C "$base/mnt/clone" status --porcelain | (! grep .)

@@ -14,6 +14,7 @@
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -199,7 +200,7 @@ Result<std::string> resolve_mountpoint(const std::string& path) {
         return buffer.data();
     };
     if (const auto whole = real(path)) return *whole;
-    if (errno == ENOTCONN) {  // the mount is dead, its place is not
+    if (errno == ENOTCONN || errno == ECONNABORTED) {  // the mount is dead, its place is not
         std::string trimmed = path;
         while (trimmed.size() > 1 && trimmed.ends_with('/')) trimmed.pop_back();
         const std::size_t slash = trimmed.rfind('/');
@@ -226,8 +227,10 @@ Status detach_mount(const std::string& mountpoint, bool lazily) {
 Result<unsigned> remove_dead_mounts(const std::string& mountpoint, const std::string& type) {
     constexpr unsigned kMost = 32;
     for (unsigned removed = 0; removed < kMost; ++removed) {
-        struct stat status{};
-        if (::stat(mountpoint.c_str(), &status) == 0 || errno != ENOTCONN) return removed;
+        // Not stat(2), which the kernel may answer from its cache. ECONNABORTED is what the first caller after the end
+        // sees.
+        struct statfs status{};
+        if (::statfs(mountpoint.c_str(), &status) == 0 || (errno != ENOTCONN && errno != ECONNABORTED)) return removed;
         const auto entry = mounted_on(mountpoint);
         if (!entry || entry->type != type)
             return fail(ErrorCode::kIo, "{} is a dead mount of type {}; take it away with: umount -l {}", mountpoint,
