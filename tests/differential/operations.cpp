@@ -399,6 +399,7 @@ Outcome Process::data(std::size_t root, int fd) {
 // hold everywhere: what is skipped as a hole reads as zeros, and the end of the file is a hole.
 Outcome Process::seek_data(int fd, int whence, off_t size) {
     const auto from = static_cast<off_t>(offset2_);
+    ::fdatasync(fd);  // with the writeback cache, FUSE asks a server about data that is still in the cache
     const off_t found = ::lseek(fd, from, whence);
     const int error = found < 0 ? errno : 0;
     if (::lseek(fd, from, SEEK_SET) < 0) return done(-1);

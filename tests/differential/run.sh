@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/differential/run.sh BIN [--seeds N] [--first SEED] [--ops N] [--apart] [--io-uring] [--keep-going] [-- OPTIONS OF dpfs mount]
+# tests/differential/run.sh BIN [--seeds N] [--first SEED] [--ops N] [--apart] [--io-uring] [--options OPT,...] [--mirror-options OPT,...] [-v [--watch PATH]]
 # Mounts memory: and mirror: beside a plain tmpfs, in a mount namespace of its own, and runs fs_differential on the three. For each
 # seed everything is made anew. Exit status 77: cannot run here.
 set -euo pipefail
@@ -13,7 +13,7 @@ if [[ ${DIFFERENTIAL_INSIDE:-} != 1 ]]; then
 fi
 
 bin=$1; shift
-seeds=1 first=1 ops=20000 apart=() io_uring=off mount_options=""
+seeds=1 first=1 ops=20000 apart=() io_uring=off mount_options="" mirror_options=""
 while [[ $# -gt 0 ]]; do
     case $1 in
         --seeds) seeds=$2; shift 2 ;;
@@ -22,6 +22,7 @@ while [[ $# -gt 0 ]]; do
         --apart) apart=(--apart); shift ;;
         --io-uring) io_uring=on; shift ;;
         --options) mount_options=,$2; shift 2 ;;
+        --mirror-options) mirror_options=,$2; shift 2 ;;
         -v) apart+=(-v); shift ;;
         --watch) apart+=(--watch "$2"); shift 2 ;;
         *) echo "run.sh: unknown option $1" >&2; exit 2 ;;
@@ -64,7 +65,7 @@ for ((seed = first; seed < first + seeds; ++seed)); do
     options=dev,suid,attr_timeout=1,entry_timeout=1,io_uring=$io_uring$mount_options
     "$bin/dpfs" mount memory:size=1GiB "$base/world/memory.d/root" --foreground -o "$options" &
     pids+=($!)
-    "$bin/dpfs" mount "mirror:$base/store" "$base/world/mirror.d/root" --foreground -o "$options" &
+    "$bin/dpfs" mount "mirror:$base/store" "$base/world/mirror.d/root" --foreground -o "$options$mirror_options" &
     pids+=($!)
     for name in memory mirror; do
         for _ in $(seq 100); do mountpoint -q "$base/world/$name.d/root" && break; sleep 0.05; done

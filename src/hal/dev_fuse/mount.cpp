@@ -159,8 +159,11 @@ void Mount::detach() {
     auto detached = detach_mount(options_.mountpoint, false);
     if (detached || detached.error().code != ErrorCode::kRetry) return;
     log().warn("{} is in use: detaching it, its open files fail from now on", options_.mountpoint);
-    const OwnedFd root(::open(options_.mountpoint.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (root) ::syncfs(root.get());
+    // What is still in the kernel's cache is written back, unless nobody would serve it: that would wait for ever.
+    if (service_->serving()) {
+        const OwnedFd root(::open(options_.mountpoint.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+        if (root) ::syncfs(root.get());
+    }
     if (auto lazily = detach_mount(options_.mountpoint, true); !lazily) log().error("{}", lazily.error().message);
 }
 

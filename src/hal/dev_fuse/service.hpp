@@ -31,17 +31,21 @@ struct Service {
     std::atomic<bool> stop{false};       ///< we do: take no more requests, finish what is under way
     std::atomic<bool> io_uring_serves{false};
     std::atomic<bool> io_uring_failed{false};
+    std::atomic<bool> is_ready{false};
     std::function<void()> on_initialized;  ///< called once, by the thread that served INIT
     std::once_flag initialized_once;
 
     std::vector<std::thread> worker_threads;  ///< started by the thread that served INIT, joined after it
 
+    /// Both sides have agreed, and requests are answered.
+    bool serving() const { return session.initialized() && is_ready.load() && !ended.load(); }
     void connection_ended() {
         if (!ended.exchange(true)) signal(ended_fd);
     }
     void initialized() {
         std::call_once(initialized_once, [this] {
             if (on_initialized) on_initialized();
+            is_ready.store(true);
             signal(ready_fd);
         });
     }

@@ -154,6 +154,12 @@ void UringWorker::received(Entry& entry, std::int32_t result) {
     --live_;
     // ENOTCONN, ECONNABORTED, ECANCELED: the connection has ended, or the entry was cancelled because we stop.
     if (result == -ENOTCONN || result == -ECONNABORTED || result == -ECANCELED) return;
+    if (result == -EOPNOTSUPP) {
+        // Turned off between INIT and now: the kernel has promised itself a ring and sends nothing until it has one.
+        if (!service_.io_uring_failed.exchange(true))
+            log().error("FUSE over io_uring was turned off while it was being set up; the mount ends: mount again");
+        return service_.connection_ended();
+    }
     if (!service_.io_uring_failed.exchange(true))
         log().warn("FUSE over io_uring does not work ({}): requests go through /dev/fuse", std::strerror(-result));
 }
