@@ -586,6 +586,7 @@ void walk(const std::string& path, const std::string& shown, std::map<std::strin
             text += fmt::format(" open: {}", strerrorname_np(errno));
         } else {
             // By its data ranges, so that a sparse file of terabytes takes no time; where holes lie is not compared.
+            ::fdatasync(fd);  // as in seek_data()
             std::vector<char> buffer(1 << 16);
             std::uint64_t sum = 0;
             for (off_t at = 0; (at = ::lseek(fd, at, SEEK_DATA)) >= 0;) {

@@ -172,6 +172,32 @@ void InodeStore::moved(const InodePtr& directory, int directory_fd, const char* 
     if (inode != nullptr && inode != directory) set_place(*inode, directory, name);
 }
 
+void InodeStore::losing(int directory_fd, const char* name) {
+    if (!some_unpinned_.load(std::memory_order_relaxed)) return;
+    struct statx stat;
+    if (::statx(directory_fd, name, AT_SYMLINK_NOFOLLOW, kStatMask, &stat) != 0) return;
+    if (stat.stx_nlink > 1 && (stat.stx_mode & S_IFMT) != S_IFDIR) return;
+    InodePtr inode;
+    {
+        const InodeKey key = key_of(stat);
+        Shard& shard = shards_[shard_of(key)];
+        const std::scoped_lock lock(shard.mutex);
+        if (const auto found = shard.by_key.find(key); found != shard.by_key.end()) inode = found->second;
+    }
+    if (inode == nullptr || inode->fd_.load(std::memory_order_acquire) >= 0) return;
+    // Of a regular file too: what it is open with may be closed before the client forgets it.
+    Fd fd(open_path_beneath(directory_fd, name));
+    struct statx again;
+    if (!fd || stat_fd(fd.get(), again) != 0 || !(key_of(again) == inode->key)) return;
+    const std::string handle = inode->handle_.empty() ? std::string() : file_handle_of(fd.get(), "");
+    if (!is_same(*inode, handle, again)) return;
+    const std::scoped_lock lock(inode->mutex);
+    if (inode->fd_.load(std::memory_order_acquire) >= 0) return;
+    inode->counted_in_ = this;
+    pinned_.fetch_add(1, std::memory_order_relaxed);
+    inode->fd_.store(fd.release(), std::memory_order_release);
+}
+
 int InodeStore::look_up(const InodePtr& directory, int directory_fd, const char* name, InodePtr& inode,
                         struct statx& stat) {
     if (::statx(directory_fd, name, AT_SYMLINK_NOFOLLOW | AT_STATX_SYNC_AS_STAT, kStatMask, &stat) != 0) return errno;
@@ -232,6 +258,7 @@ int InodeStore::enter(Fd fd, const InodePtr& directory, const char* name, InodeP
         fresh->counted_in_ = this;
     } else {
         pinned_.fetch_sub(1, std::memory_order_relaxed);
+        some_unpinned_.store(true, std::memory_order_relaxed);
         set_place(*fresh, directory, name);
     }
 

@@ -138,6 +138,10 @@ class InodeStore {
     void clear();
     /// The inode that was found at `name` is there now; only of interest for inodes kept by place.
     void moved(const InodePtr& directory, int directory_fd, const char* name);
+    /// `name` is about to be removed or replaced. An inode that goes with it, but that the client may still have open
+    /// in a way that it tells nobody of (a working directory, O_PATH, a FIFO), gets a descriptor: there is no other way
+    /// back to it.
+    void losing(int directory_fd, const char* name);
 
     std::uint64_t shown(std::uint64_t dev, std::uint64_t ino) { return numbers_.shown(dev, ino); }
     std::size_t pinned() const { return pinned_.load(std::memory_order_relaxed); }
@@ -168,6 +172,7 @@ class InodeStore {
     InodePtr root_;
     InodeNumbers numbers_;
     std::atomic<std::size_t> pinned_{0};
+    std::atomic<bool> some_unpinned_{false};  // was there ever an inode without a descriptor?
     std::mutex mounts_mutex_;
     std::unordered_map<std::uint64_t, std::weak_ptr<Mount>> mounts_;
     std::array<Shard, kShards> shards_;

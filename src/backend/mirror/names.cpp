@@ -105,6 +105,7 @@ void MirrorFileSystem::remove(Request& request, NodeId parent, Name name, int fl
     int error = may_change();
     if (error == 0 && !is_name(name)) error = EINVAL;
     if (error == 0) error = find_directory(parent, directory, fd);
+    if (error == 0) store_.losing(fd.get(), name.c_str());
     if (error == 0 && ::unlinkat(fd.get(), name.c_str(), flags) != 0) error = errno;
     if (error != 0) return request.reply_error(error);
     request.reply_ok();
@@ -125,6 +126,8 @@ void MirrorFileSystem::rename(Request& request, const fuse::RenameRequest& renam
     const auto act = [&] {
         return ::renameat2(from_fd.get(), rename.name.c_str(), to_fd.get(), rename.new_name.c_str(), rename.flags);
     };
+    if (error == 0 && (rename.flags & (RENAME_EXCHANGE | RENAME_NOREPLACE)) == 0)
+        store_.losing(to_fd.get(), rename.new_name.c_str());
     if (error == 0 && (rename.flags & RENAME_WHITEOUT) != 0) {
         // What is left behind is a new inode: the caller's.
         CreationScope scope(abilities_.privilege, identity(request), 0);
