@@ -69,6 +69,7 @@ void DeviceQueue::run() {
     this_queue = this;
     while (!over()) {
         fetch();
+        ++rounds_;
         const unsigned replies = std::exchange(replies_queued_, 0);
         // The kernel takes a reply while it is submitted; only while a read waits is there something else to wait for.
         ring_->submit_and_reap(true, reads_under_way_ != 0 ? replies : 0);
@@ -89,12 +90,11 @@ void DeviceQueue::wake() {
 
 void DeviceQueue::fetch() {
     if (reads_under_way_ != 0 || free_.empty()) return;  // one fetch at a time
-    if (fetched_ + missed_ != 0)
-        extra_reads_ = missed_ == 0 ? std::min(2 * extra_reads_ + 1, kMostExtraReads) : std::max(fetched_, 1u) - 1;
-    fetched_ = missed_ = 0;
+    extra_reads_ = rounds_ <= 1 ? std::min(2 * extra_reads_ + 1, kMostExtraReads) : extra_reads_ / 2;
+    rounds_ = 0;
 
-    waiting_ = &take_free();
-    ring_->read_when(EPOLLIN | EPOLLEXCLUSIVE, device_.get(), waiting_->transfer, *waiting_);
+    Slot& first = take_free();
+    ring_->read_when(EPOLLIN | EPOLLEXCLUSIVE, device_.get(), first.transfer, first);
     for (unsigned i = 0; i < extra_reads_ && !free_.empty(); ++i) {
         Slot& slot = take_free();
         ring_->read(device_.get(), slot.transfer, kNoOffset, slot);
@@ -117,7 +117,6 @@ void DeviceQueue::received(Slot& slot, std::int32_t result) {
         free_.push_back(&slot);
         return receive_failed(result);
     }
-    ++fetched_;
     const auto size = static_cast<std::size_t>(result);
     slot.state = Slot::State::kServed;
     slot.in = {iovec{slot.header.data(), std::min(size, kHeaderSize)},
@@ -133,7 +132,6 @@ void DeviceQueue::receive_failed(std::int32_t result) {
         case EINTR:      //
         case ENOENT:     // the caller was interrupted before the request was read
         case ECANCELED:  // the poll failed, or we stop
-            ++missed_;
             return;
         case ENODEV:  // unmounted
             service_.unmounted.store(true);
@@ -201,7 +199,8 @@ void DeviceQueue::take_back() {
 
 void DeviceQueue::finish() {
     // What a fetch finds still is served still.
-    if (reads_under_way_ != 0 && waiting_->state == Slot::State::kReading) ring_->cancel(*waiting_);
+    for (const auto& slot : slots_)
+        if (slot->state == Slot::State::kReading) ring_->cancel(*slot);
     while (reads_under_way_ != 0) ring_->submit_and_reap(true);
     Interrupter interrupter;
     while (free_.size() != slots_.size()) {

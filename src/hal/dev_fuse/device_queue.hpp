@@ -4,10 +4,11 @@
 // fuse_write_in, so that the data of a WRITE begin on a page) and a payload for everything else, both ways.
 //
 // The loop queues, and starts with one system call: the replies that became due, and a fetch; then it waits. A fetch is
-// a poll for which the kernel wakes one thread only (EPOLLEXCLUSIVE), linked to a read; while requests come faster than
-// they are taken, further reads that do not wait are added to it, twice as many as last time, up to kMostExtraReads:
-// what a thread takes waits for that thread, even if another has nothing to do. The device is non-blocking, since a
-// request that was polled may have gone to another thread.
+// a poll for which the kernel wakes one thread only (EPOLLEXCLUSIVE), linked to a read. While requests come faster than
+// they are taken, further reads are added to it, twice as many as last time, up to kMostExtraReads: they take what is
+// there in the same system call. Reads that find nothing wait (io_uring does so on non-blocking files, too) and the
+// next fetch waits for them; if it has to, the next one is half as large. The device is non-blocking, since a request
+// that was polled may have gone to another thread.
 //
 // A request that the file system answers later keeps its slot meanwhile. A reply from a foreign thread is written by
 // that thread, which then hands the slot back.
@@ -80,12 +81,10 @@ class DeviceQueue {
     Pages memory_;
     std::vector<std::unique_ptr<Slot>> slots_;
     std::vector<Slot*> free_;
-    Slot* waiting_ = nullptr;  // the one whose read waits for a request
     unsigned reads_under_way_ = 0;
     unsigned replies_queued_ = 0;  // since the last submission
     unsigned extra_reads_ = 0;
-    unsigned fetched_ = 0;  // of the fetch under way: requests, and reads that found none
-    unsigned missed_ = 0;
+    unsigned rounds_ = 2;  // of the loop since the last fetch was queued
 
     std::mutex mutex_;             // guards what follows, and the end of the ring against wake()
     std::vector<Slot*> returned_;  // by foreign threads
