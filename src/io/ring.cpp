@@ -66,8 +66,11 @@ Ring::~Ring() {
             cancel.timeout = {.tv_sec = -1, .tv_nsec = -1};
             submit(0);
             ::io_uring_register_sync_cancel(&ring_, &cancel);
-            for (int i = 0; i < 1000 && in_flight_ != 0; ++i) {
-                submit(1);
+            // Bounded, should something not end.
+            for (int i = 0; i < 100 && in_flight_ != 0; ++i) {
+                __kernel_timespec limit{.tv_sec = 0, .tv_nsec = 50'000'000};
+                io_uring_cqe* completion = nullptr;
+                ::io_uring_submit_and_wait_timeout(&ring_, &completion, 1, &limit, nullptr);
                 reap(false);
             }
         }
@@ -174,7 +177,7 @@ unsigned Ring::reap(bool call) {
         ::io_uring_cqe_seen(&ring_, completion);
         // A poll that failed is reported instead of the read that was linked to it.
         if (operation == nullptr) continue;
-        --in_flight_;
+        if (in_flight_ != 0) --in_flight_;  // what was abandoned may end all the same
         if (operation == &wake_) {
             on_wake(operation, result);
             continue;

@@ -47,6 +47,9 @@ class Ring {
     void read_when(std::uint32_t events, int fd, std::span<const iovec> to, Operation& operation);
     /// Asks for an early end of an operation: `done` is called all the same, with ECANCELED unless it had ended before.
     void cancel(Operation& operation);
+    /// Gives up an operation that cannot be cancelled (a command to a file): it ends with the ring, `done` is not
+    /// called, nothing but the ring's destruction may follow.
+    void abandon(Operation&) { --in_flight_; }
 
     /// Operations queued since the last submission.
     unsigned queued() const { return io_uring_sq_ready(&ring_); }

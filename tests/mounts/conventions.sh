@@ -141,13 +141,15 @@ refused 2 "needs a value" dpfs mount null: "$mnt" -o max_write
 refused 2 "memory:" dpfs mount nonsense:x "$mnt"
 refused 2 "did you mean 'mount'" dpfs mout null: "$mnt"
 refused 1 "$base/missing" dpfs mount null: "$base/missing"
-refused 1 "$base/missing" dpfs mount "mirror:$base/missing" "$mnt"
+refused 2 "$base/missing" dpfs mount "mirror:$base/missing" "$mnt"
 refused 1 "nothing is mounted" dpfs unmount "$mnt"
 refused 1 "no dpfs of this user" dpfs stat "$mnt"
 echo "ok: wrong command lines"
 
 # As mount(8) calls it: by type through mount.fuse, and by name as a helper.
-if [[ -x /sbin/mount.fuse3 || -x /sbin/mount.fuse ]]; then
+if [[ (-x /sbin/mount.fuse3 || -x /sbin/mount.fuse) && -d /usr/local/bin ]]; then
+    # mount(8) looks for the program on a path of its own; this is seen in this script's namespace only.
+    mkdir "$base/programs" && ln -s "$bin/dpfs" "$base/programs/dpfs" && mount --bind "$base/programs" /usr/local/bin
     limited mount -t fuse.dpfs memory: "$mnt" -o ro,noexec,_netdev,x-systemd.automount,io_uring=off
     mounted && [[ $(findmnt -n -o OPTIONS -M "$mnt") == *ro*noexec* ]] || fail "mount -t fuse.dpfs: $(findmnt -n -o OPTIONS -M "$mnt")"
     ! touch "$mnt/x" 2>/dev/null || fail "-o ro lets write"
@@ -156,6 +158,7 @@ if [[ -x /sbin/mount.fuse3 || -x /sbin/mount.fuse ]]; then
     limited mount -T "$base/fstab" "$mnt"
     mounted && [[ $(df --output=size -B1M "$mnt" | tail -1) -eq 16 ]] || fail "fstab: $(df "$mnt")"
     limited umount "$mnt"
+    umount /usr/local/bin
     echo "ok: mount -t fuse.dpfs, fstab"
 fi
 for name in mount.dpfs mount.fuse.dpfs; do

@@ -169,7 +169,7 @@ Status take_word(MountPlan& plan, const backend::Option& option, bool sloppy) {
         if (option.name != word.name) continue;
         if (option.has_value != (word.value[0] != '\0'))
             return fail(ErrorCode::kInvalidArgument, "option '{}' {} value", option.name,
-                        option.has_value ? "takes no" : fmt::format("needs a ({})", word.value));
+                        option.has_value ? "takes no" : "needs a");
         if (auto set = word.set(plan, option.value); !set)
             return fail(ErrorCode::kInvalidArgument, "option '{}={}' {}", option.name, option.value,
                         set.error().message);

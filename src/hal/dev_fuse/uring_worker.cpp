@@ -146,14 +146,16 @@ void UringWorker::command(Entry& entry, std::uint32_t operation) {
 }
 
 void UringWorker::received(Entry& entry, std::int32_t result) {
-    if (result == 0) {
+    // Once we stop, nothing new is begun: the connection ends with its last descriptor, and who waits learns it by
+    // that.
+    if (result == 0 && !service_.stop.load(std::memory_order_relaxed)) {
         entry.state = Entry::State::kServed;
         return serve(entry);
     }
     entry.state = Entry::State::kOver;
     --live_;
     // ENOTCONN, ECONNABORTED, ECANCELED: the connection has ended, or the entry was cancelled because we stop.
-    if (result == -ENOTCONN || result == -ECONNABORTED || result == -ECANCELED) return;
+    if (result == 0 || result == -ENOTCONN || result == -ECONNABORTED || result == -ECANCELED) return;
     if (result == -EOPNOTSUPP) {
         // Turned off between INIT and now: the kernel has promised itself a ring and sends nothing until it has one.
         if (!service_.io_uring_failed.exchange(true))
@@ -219,13 +221,30 @@ void UringWorker::take_back() {
 
 void UringWorker::end_entries() {
     Interrupter interrupter;
-    while (live_ != 0) {
-        for (const auto& entry : entries_) {
-            if (entry->state == Entry::State::kServed) interrupter.interrupt(service_.session, entry->unique());
-            if (entry->state == Entry::State::kLent) ring_->cancel(*entry);
+    const auto any = [this](Entry::State state) {
+        return std::ranges::any_of(entries_, [state](const auto& entry) { return entry->state == state; });
+    };
+    const auto finish_served = [&] {
+        while (any(Entry::State::kServed)) {
+            for (const auto& entry : entries_)
+                if (entry->state == Entry::State::kServed) interrupter.interrupt(service_.session, entry->unique());
+            ring_->submit_and_reap(true);
+            take_back();
         }
-        ring_->submit_and_reap(true);
-        take_back();
+    };
+    finish_served();
+    ring_->submit_and_reap(false);  // the last replies
+    if (service_.ended.load()) {
+        // The kernel gives all entries back.
+        while (live_ != 0) {
+            ring_->submit_and_reap(true);
+            take_back();
+            finish_served();
+        }
+    } else {
+        // Commands to a file cannot be cancelled one by one: those of lent entries end with the ring.
+        for (const auto& entry : entries_)
+            if (entry->state == Entry::State::kLent) ring_->abandon(*entry);
     }
 }
 
