@@ -109,7 +109,7 @@ class LocalServer {
     static Result<std::unique_ptr<LocalServer>> start(const BenchArguments& arguments) {
         int ends[2];
         if (::pipe(ends) != 0) return fail_errno(errno, "cannot make a pipe");
-        UniqueFd read_end(ends[0]), write_end(ends[1]);
+        io::UniqueFd read_end(ends[0]), write_end(ends[1]);
         std::fflush(nullptr);
         const pid_t child = ::fork();
         if (child < 0) return fail_errno(errno, "cannot start the server process");

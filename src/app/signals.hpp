@@ -8,7 +8,7 @@
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
 
-#include "app/transfer/unique_fd.hpp"
+#include "io/unique_fd.hpp"
 #include "wire/udp/real_loop.hpp"
 
 namespace farhaul::app {
@@ -43,7 +43,7 @@ class Signals {
     udp::RealLoop& loop_;
     std::function<void(int)> on_signal_;
     sigset_t set_{};
-    UniqueFd fd_;
+    io::UniqueFd fd_;
 };
 
 }  // namespace farhaul::app

@@ -19,8 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Bottom to top. A room may include only rooms below it.
-const std::vector<std::string> kRooms = {"base",       "link", "sdr",  "wire", "capi",    "erasure", "plan", "reliable",
-                                         "collective", "io",   "fuse", "hal",  "backend", "daemon",  "app"};
+const std::vector<std::string> kRooms = {"base", "io",      "link",    "sdr",      "wire",
+                                         "capi", "erasure", "plan",    "reliable", "collective",
+                                         "fuse", "hal",     "backend", "daemon",   "app"};
 
 /// Rooms that may see less than all that is below them, with what they may see.
 const std::map<std::string, std::set<std::string>> kSees = {

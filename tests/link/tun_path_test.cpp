@@ -26,7 +26,7 @@ bool run(const std::string& command) { return std::system((command + " >/dev/nul
 /// Calls `work` on a thread inside a network namespace: the sockets that it makes stay there.
 void inside(const std::string& name, const std::function<void()>& work) {
     std::thread([&] {
-        const UniqueFd ns(::open(("/var/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC));
+        const io::UniqueFd ns(::open(("/var/run/netns/" + name).c_str(), O_RDONLY | O_CLOEXEC));
         ASSERT_EQ(::setns(ns.get(), CLONE_NEWNET), 0);
         work();
     }).join();
@@ -86,7 +86,7 @@ TEST_F(TunPathTest, TcpCrossesALossyLink) {
                           .duplicate_probability = 1e-3,
                           .corrupt_probability = 2e-3};
     start(link, link);
-    UniqueFd listener, sender, receiver;
+    io::UniqueFd listener, sender, receiver;
     const sockaddr_in server = address_of("10.77.0.2", 5001);
     inside(b_, [&] {
         listener.reset(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
@@ -138,7 +138,7 @@ TEST_F(TunPathTest, UdpArrivesIntactOrNotAtAll) {
     start({.rate = BitRate::from_gigabits(1), .delay = Duration::from_milliseconds(1), .corrupt_probability = 0.5}, {});
     for (const bool v6 : {false, true}) {
         SCOPED_TRACE(v6 ? "IPv6" : "IPv4");
-        UniqueFd sender, receiver;
+        io::UniqueFd sender, receiver;
         sockaddr_storage server{};
         socklen_t length = sizeof(sockaddr_in);
         if (v6) {

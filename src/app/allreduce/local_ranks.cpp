@@ -13,17 +13,17 @@
 #include <fmt/format.h>
 
 #include "app/commands.hpp"
-#include "app/transfer/unique_fd.hpp"
+#include "io/unique_fd.hpp"
 
 namespace farhaul::app::allreduce {
 namespace {
 
 struct Pipe {
-    UniqueFd read_end, write_end;
+    io::UniqueFd read_end, write_end;
     static Result<Pipe> make() {
         int ends[2];
         if (::pipe2(ends, O_CLOEXEC) != 0) return fail_errno(errno, "cannot make a pipe");
-        return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
+        return Pipe{io::UniqueFd(ends[0]), io::UniqueFd(ends[1])};
     }
 };
 
@@ -69,7 +69,7 @@ bool read_port(int fd, std::uint16_t& port) {
 /// `sdr link` to a port of this host. Returns the port that it listens on. `output`: what it says
 /// from then on.
 Result<std::uint16_t> start_link(Children& children, std::uint16_t to, std::uint32_t number,
-                                 const std::vector<std::string>& arguments, UniqueFd& output) {
+                                 const std::vector<std::string>& arguments, io::UniqueFd& output) {
     auto pipe = Pipe::make();
     if (!pipe) return propagate(pipe);
     std::vector<std::string> words = {"sdr",      "link",
@@ -107,9 +107,9 @@ Result<std::uint16_t> start_link(Children& children, std::uint16_t to, std::uint
 }
 
 /// Ends the links and passes on what they warn of.
-void end_links(const Children& links, const std::vector<UniqueFd>& outputs) {
+void end_links(const Children& links, const std::vector<io::UniqueFd>& outputs) {
     for (const pid_t link : links.pids()) ::kill(link, SIGTERM);
-    for (const UniqueFd& output : outputs) {
+    for (const io::UniqueFd& output : outputs) {
         std::string said;
         char buffer[4096];
         for (ssize_t got; (got = ::read(output.get(), buffer, sizeof buffer)) > 0 && said.size() < (1u << 20);)
@@ -128,7 +128,7 @@ Result<int> run_local(const LocalOptions& options, const RankMain& rank_main) {
         std::uint16_t port = 0;
     };
     Children links, children;
-    std::vector<UniqueFd> outputs;
+    std::vector<io::UniqueFd> outputs;
     std::vector<Process> processes;
     for (std::uint32_t rank = 0; rank < options.ranks; ++rank) {
         auto up = Pipe::make(), down = Pipe::make();

@@ -15,7 +15,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include "app/transfer/unique_fd.hpp"
+#include "io/unique_fd.hpp"
 
 namespace farhaul::app::bench {
 namespace {
@@ -67,7 +67,7 @@ void serve(int fd) {
 
 struct TcpServer::State {
     struct Client {
-        UniqueFd fd;
+        io::UniqueFd fd;
         std::jthread thread;
     };
     explicit State(udp::RealLoop& loop_in) : loop(loop_in) {}
@@ -76,7 +76,7 @@ struct TcpServer::State {
         for (Client& client : clients) ::shutdown(client.fd.get(), SHUT_RDWR);  // ends its thread, which is joined
     }
     void accept() {
-        UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        io::UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
         if (!fd) return;
         if (clients.size() >= 64) clients.pop_front();  // joins: long done, or it waits for its turn
         const int raw = fd.get();
@@ -86,7 +86,7 @@ struct TcpServer::State {
                            })});
     }
     udp::RealLoop& loop;
-    UniqueFd listener;
+    io::UniqueFd listener;
     std::list<Client> clients;
 };
 
@@ -111,7 +111,7 @@ Result<std::unique_ptr<TcpServer>> TcpServer::open(udp::RealLoop& loop, const ud
 
 Result<BandwidthRow> run_tcp_client(const udp::Address& server, const std::string& algorithm, std::uint64_t bytes,
                                     std::uint64_t iterations, bool one_at_a_time, Duration timeout) {
-    const UniqueFd fd(::socket(server.sockaddr_ptr()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const io::UniqueFd fd(::socket(server.sockaddr_ptr()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (!fd) return fail(ErrorCode::kIo, "cannot make a TCP socket: {}", error_text(errno));
     if (!algorithm.empty() && ::setsockopt(fd.get(), IPPROTO_TCP, TCP_CONGESTION, algorithm.c_str(),
                                            static_cast<socklen_t>(algorithm.size())) != 0)

@@ -21,7 +21,7 @@
 #include "base/log.hpp"
 #include "daemon/control_socket.hpp"
 #include "daemon/statistics.hpp"
-#include "hal/dev_fuse/owned_fd.hpp"
+#include "io/unique_fd.hpp"
 
 namespace farhaul::app::dpfs {
 
@@ -59,7 +59,7 @@ class Signals {
         sigemptyset(&set_);
         for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set_, signal);
         ::pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-        fd_ = hal::OwnedFd(::signalfd(-1, &set_, SFD_NONBLOCK | SFD_CLOEXEC));
+        fd_ = io::UniqueFd(::signalfd(-1, &set_, SFD_NONBLOCK | SFD_CLOEXEC));
     }
     int fd() const { return fd_.get(); }
     /// A second signal ends the process at once, should unmounting hang.
@@ -73,7 +73,7 @@ class Signals {
 
  private:
     sigset_t set_{};
-    hal::OwnedFd fd_;
+    io::UniqueFd fd_;
 };
 
 const char* name_of(hal::Transport transport) { return transport == hal::Transport::kIoUring ? "io_uring" : "classic"; }

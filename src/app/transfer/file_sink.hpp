@@ -20,7 +20,7 @@
 
 #include "app/transfer/digest.hpp"
 #include "app/transfer/protocol.hpp"
-#include "app/transfer/unique_fd.hpp"
+#include "io/unique_fd.hpp"
 
 namespace farhaul::app::transfer {
 
@@ -39,7 +39,7 @@ struct SinkFailure {
 
 // A folder of the transfer that is open now, held by it and by the files in it that wait for their names.
 struct SinkFolder {
-    UniqueFd fd;
+    io::UniqueFd fd;
     std::string path;  // for messages
     bool created = false;
     Attributes attributes;
@@ -49,7 +49,7 @@ struct SinkFile {
     std::shared_ptr<SinkFolder> folder;
     std::uint32_t index = 0;
     std::string name, temporary, path;
-    UniqueFd fd;
+    io::UniqueFd fd;
     std::uint64_t size = 0, written = 0;
     Attributes attributes;
     Digest digest{};

@@ -55,7 +55,7 @@ class FileSource {
     bool given_up(std::uint32_t index) const;
 
     struct OpenFile {
-        UniqueFd fd;
+        io::UniqueFd fd;
         std::string path;
         FileRecord record;
         std::string name;

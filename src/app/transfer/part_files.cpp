@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "app/transfer/unique_fd.hpp"
+#include "io/unique_fd.hpp"
 
 namespace farhaul::app::transfer {
 namespace {
@@ -23,7 +23,7 @@ constexpr std::size_t kDigits = 8;
 
 bool remove_if_stale(int folder, const char* name) {
     // Opened for writing: over NFS an exclusive lock needs that.
-    const UniqueFd fd(::openat(folder, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    const io::UniqueFd fd(::openat(folder, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     struct stat opened{}, named{};
     if (!fd || ::fstat(fd.get(), &opened) != 0 || !S_ISREG(opened.st_mode) || opened.st_uid != ::geteuid())
         return false;
@@ -50,7 +50,7 @@ std::size_t sweep(int folder, dev_t device, std::size_t depth, std::size_t& entr
         if (is_part_name(name) && remove_if_stale(own, entry->d_name)) ++removed;
         if (depth == 0 || name == "." || name == ".." || (entry->d_type != DT_DIR && entry->d_type != DT_UNKNOWN))
             continue;
-        const UniqueFd inner(::openat(own, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+        const io::UniqueFd inner(::openat(own, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
         struct stat status{};
         if (inner && ::fstat(inner.get(), &status) == 0 && status.st_dev == device)
             removed += sweep(inner.get(), device, depth - 1, entries_left);

@@ -8,8 +8,8 @@
 
 #include <sys/stat.h>
 
-#include "app/transfer/unique_fd.hpp"
 #include "base/result.hpp"
+#include "io/unique_fd.hpp"
 
 namespace farhaul::app::transfer {
 
@@ -47,7 +47,7 @@ class TreeWalker {
 
  private:
     struct Level {
-        UniqueFd fd;
+        io::UniqueFd fd;
         std::vector<std::string> names;  // sorted in reverse: taken from the back
         std::string path;
     };

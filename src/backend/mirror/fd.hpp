@@ -6,31 +6,11 @@
 #include <memory>
 #include <utility>
 
-#include <unistd.h>
+#include "io/unique_fd.hpp"
 
 namespace farhaul::backend::mirror {
 
-class Fd {
- public:
-    Fd() = default;
-    explicit Fd(int fd) : fd_(fd) {}
-    Fd(Fd&& other) noexcept : fd_(other.release()) {}
-    Fd& operator=(Fd&& other) noexcept {
-        reset(other.release());
-        return *this;
-    }
-    ~Fd() { reset(); }
-    int get() const { return fd_; }
-    explicit operator bool() const { return fd_ >= 0; }
-    int release() { return std::exchange(fd_, -1); }
-    void reset(int fd = -1) {
-        if (fd_ >= 0) ::close(fd_);
-        fd_ = fd;
-    }
-
- private:
-    int fd_ = -1;
-};
+using Fd = io::UniqueFd;
 
 /// A descriptor that is used and maybe owned.
 class PathFd {

@@ -90,7 +90,7 @@ int run_helper(std::vector<std::string> arguments, const std::string& extra) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
 }
 
-Result<OwnedFd> receive_descriptor(int socket) {
+Result<io::UniqueFd> receive_descriptor(int socket) {
     char byte = 0;
     iovec piece{&byte, 1};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -108,14 +108,14 @@ Result<OwnedFd> receive_descriptor(int socket) {
         return fail(ErrorCode::kIo, "fusermount3 did not mount: its message is above");
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-    return OwnedFd(fd);
+    return io::UniqueFd(fd);
 }
 
-Result<OwnedFd> attach_by_helper(const MountOptions& options) {
+Result<io::UniqueFd> attach_by_helper(const MountOptions& options) {
     std::array<int, 2> pair{};
     if (::socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data()) < 0) return fail_errno(errno, "cannot make a socket pair");
-    OwnedFd ours(pair[0]);
-    OwnedFd theirs(pair[1]);
+    io::UniqueFd ours(pair[0]);
+    io::UniqueFd theirs(pair[1]);
     ::fcntl(ours.get(), F_SETFD, FD_CLOEXEC);
 
     std::string words = "default_permissions";
@@ -144,8 +144,8 @@ Result<OwnedFd> attach_by_helper(const MountOptions& options) {
     return device;
 }
 
-Result<OwnedFd> attach_as_root(const MountOptions& options, mode_t root_mode) {
-    OwnedFd device(::open(kDevice, O_RDWR | O_CLOEXEC | O_NONBLOCK));
+Result<io::UniqueFd> attach_as_root(const MountOptions& options, mode_t root_mode) {
+    io::UniqueFd device(::open(kDevice, O_RDWR | O_CLOEXEC | O_NONBLOCK));
     if (!device) return fail_errno(errno, "cannot open /dev/fuse (does the kernel have FUSE: modprobe fuse?)");
     std::string data = fmt::format("fd={},rootmode={:o},user_id={},group_id={},default_permissions", device.get(),
                                    root_mode & S_IFMT, ::geteuid(), ::getegid());
@@ -240,7 +240,7 @@ Result<unsigned> remove_dead_mounts(const std::string& mountpoint, const std::st
     return fail(ErrorCode::kIo, "more than {} dead mounts on {}", kMost, mountpoint);
 }
 
-Result<OwnedFd> attach_mount(const MountOptions& options) {
+Result<io::UniqueFd> attach_mount(const MountOptions& options) {
     struct stat status{};
     if (::stat(options.mountpoint.c_str(), &status) != 0) return fail_errno(errno, "mountpoint " + options.mountpoint);
     if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode))

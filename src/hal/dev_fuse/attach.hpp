@@ -8,7 +8,7 @@
 
 #include "base/result.hpp"
 #include "hal/dev_fuse/mount.hpp"
-#include "hal/dev_fuse/owned_fd.hpp"
+#include "io/unique_fd.hpp"
 
 namespace farhaul::hal {
 
@@ -34,7 +34,7 @@ Result<std::string> resolve_mountpoint(const std::string& path);
 Result<unsigned> remove_dead_mounts(const std::string& mountpoint, const std::string& type);
 
 /// Mounts; the descriptor of /dev/fuse is non-blocking. `options.mountpoint` must be resolved.
-Result<OwnedFd> attach_mount(const MountOptions& options);
+Result<io::UniqueFd> attach_mount(const MountOptions& options);
 
 /// Unmounts; `lazily`: also if in use (MNT_DETACH). EBUSY is told by kRetry, so that the caller can decide.
 Status detach_mount(const std::string& mountpoint, bool lazily);

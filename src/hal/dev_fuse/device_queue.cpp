@@ -23,7 +23,7 @@ thread_local const void* this_queue = nullptr;
 
 }  // namespace
 
-Result<std::unique_ptr<DeviceQueue>> DeviceQueue::create(Service& service, OwnedFd device, unsigned slots) {
+Result<std::unique_ptr<DeviceQueue>> DeviceQueue::create(Service& service, io::UniqueFd device, unsigned slots) {
     std::unique_ptr<DeviceQueue> queue(new DeviceQueue(service, std::move(device), slots));
     // For each slot a read or a write, for the fetch a poll, and as much again for the file system.
     auto ring = io::Ring::create(2 * slots + 16);
@@ -34,7 +34,7 @@ Result<std::unique_ptr<DeviceQueue>> DeviceQueue::create(Service& service, Owned
     return queue;
 }
 
-DeviceQueue::DeviceQueue(Service& service, OwnedFd device, unsigned slots)
+DeviceQueue::DeviceQueue(Service& service, io::UniqueFd device, unsigned slots)
     : service_(service), device_(std::move(device)) {
     // Beside data, a request carries at most an extended attribute of 64 KiB or two paths; and the kernel asks for a
     // page more than max_write.

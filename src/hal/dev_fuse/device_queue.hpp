@@ -25,17 +25,17 @@
 
 #include "base/result.hpp"
 #include "fuse/request.hpp"
-#include "hal/dev_fuse/owned_fd.hpp"
 #include "hal/dev_fuse/pages.hpp"
 #include "hal/dev_fuse/service.hpp"
 #include "io/ring.hpp"
+#include "io/unique_fd.hpp"
 
 namespace farhaul::hal {
 
 class DeviceQueue {
  public:
     /// `device`: a non-blocking descriptor. `slots`: requests under way at once.
-    static Result<std::unique_ptr<DeviceQueue>> create(Service& service, OwnedFd device, unsigned slots);
+    static Result<std::unique_ptr<DeviceQueue>> create(Service& service, io::UniqueFd device, unsigned slots);
     ~DeviceQueue();
 
     /// The thread: returns when the connection has ended or Service::stop is set, and all requests are answered.
@@ -62,7 +62,7 @@ class DeviceQueue {
         fuse_out_header reply{};
         std::array<std::byte, kHeaderSize> header{};
     };
-    DeviceQueue(Service& service, OwnedFd device, unsigned slots);
+    DeviceQueue(Service& service, io::UniqueFd device, unsigned slots);
     void fetch();
     Slot& take_free();
     void received(Slot& slot, std::int32_t result);
@@ -75,7 +75,7 @@ class DeviceQueue {
     bool over() const;
 
     Service& service_;
-    OwnedFd device_;
+    io::UniqueFd device_;
     std::unique_ptr<io::Ring> ring_;
     std::size_t payload_size_;
     Pages memory_;

@@ -36,8 +36,8 @@ std::thread start_thread(Function function) {
     return thread;
 }
 
-Result<OwnedFd> clone_device(const OwnedFd& device) {
-    OwnedFd clone(::open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK));
+Result<io::UniqueFd> clone_device(const io::UniqueFd& device) {
+    io::UniqueFd clone(::open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK));
     if (!clone) return fail_errno(errno, "cannot open /dev/fuse");
     auto master = static_cast<std::uint32_t>(device.get());
     if (::ioctl(clone.get(), fuse::abi::kDevIocClone, &master) != 0)
@@ -161,7 +161,7 @@ void Mount::detach() {
     log().warn("{} is in use: detaching it, its open files fail from now on", options_.mountpoint);
     // What is still in the kernel's cache is written back, unless nobody would serve it: that would wait for ever.
     if (service_->serving()) {
-        const OwnedFd root(::open(options_.mountpoint.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+        const io::UniqueFd root(::open(options_.mountpoint.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
         if (root) ::syncfs(root.get());
     }
     if (auto lazily = detach_mount(options_.mountpoint, true); !lazily) log().error("{}", lazily.error().message);

@@ -25,7 +25,7 @@
 #include "base/result.hpp"
 #include "base/time.hpp"
 #include "fuse/session.hpp"
-#include "hal/dev_fuse/owned_fd.hpp"
+#include "io/unique_fd.hpp"
 
 namespace farhaul::hal {
 
@@ -83,7 +83,7 @@ class Mount {
 
     fuse::Session& session_;
     MountOptions options_;
-    OwnedFd device_;
+    io::UniqueFd device_;
     std::string device_number_;  // of the mounted file system, as mountinfo writes it
     std::unique_ptr<Service> service_;
     std::vector<std::unique_ptr<DeviceQueue>> queues_;

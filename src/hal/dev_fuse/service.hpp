@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "fuse/session.hpp"
-#include "hal/dev_fuse/owned_fd.hpp"
+#include "io/unique_fd.hpp"
 
 namespace farhaul::hal {
 
@@ -24,8 +24,8 @@ struct Service {
           ready_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
     fuse::Session& session;
-    OwnedFd ended_fd;
-    OwnedFd ready_fd;
+    io::UniqueFd ended_fd;
+    io::UniqueFd ready_fd;
     std::atomic<bool> ended{false};      ///< the kernel gave the connection up: no reply matters any more
     std::atomic<bool> unmounted{false};  ///< and the mount is gone, too
     std::atomic<bool> stop{false};       ///< we do: take no more requests, finish what is under way
@@ -49,7 +49,7 @@ struct Service {
             signal(ready_fd);
         });
     }
-    static void signal(const OwnedFd& event) {
+    static void signal(const io::UniqueFd& event) {
         const std::uint64_t one = 1;
         [[maybe_unused]] const ssize_t written = ::write(event.get(), &one, sizeof(one));
     }

@@ -30,7 +30,7 @@ class InNamespace {
         InNamespace in;
         if (name.empty()) return in;
         const std::string path = name.find('/') == std::string::npos ? "/var/run/netns/" + name : name;
-        UniqueFd target(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        io::UniqueFd target(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
         if (!target)
             return fail_errno(
                 errno, fmt::format("cannot open network namespace '{}' (make it with `ip netns add {}`)", name, name));
@@ -50,7 +50,7 @@ class InNamespace {
 
  private:
     InNamespace() = default;
-    UniqueFd home_;
+    io::UniqueFd home_;
     bool entered_ = false;
 };
 
@@ -166,12 +166,13 @@ class Interface {
         return r;
     }
     int index() const { return static_cast<int>(::if_nametoindex(name_.c_str())); }
-    Status call(const UniqueFd& fd, unsigned long what, void* argument, const std::string& failure, int harmless = 0) {
+    Status call(const io::UniqueFd& fd, unsigned long what, void* argument, const std::string& failure,
+                int harmless = 0) {
         if (::ioctl(fd.get(), what, argument) == 0 || errno == harmless) return {};
         return fail_errno(errno, fmt::format("device {}: {}", name_, failure));
     }
     std::string name_;
-    UniqueFd v4_, v6_;
+    io::UniqueFd v4_, v6_;
 };
 
 }  // namespace

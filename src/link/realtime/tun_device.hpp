@@ -10,7 +10,7 @@
 #include <sys/uio.h>
 
 #include "base/result.hpp"
-#include "link/realtime/unique_fd.hpp"
+#include "io/unique_fd.hpp"
 
 namespace farhaul::link {
 
@@ -47,7 +47,7 @@ class TunDevice {
  private:
     enum Counter { kRxDropped = 3, kTxDropped = 11 };
     std::uint64_t counter(Counter which) const;
-    UniqueFd fd_, statistics_;
+    io::UniqueFd fd_, statistics_;
     std::string name_, offloads_;
     std::uint64_t tx_dropped_at_open_ = 0, rx_dropped_at_open_ = 0;
 };

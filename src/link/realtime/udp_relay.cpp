@@ -41,7 +41,7 @@ Result<std::unique_ptr<UdpRelay>> UdpRelay::create(const RelayConfig& config, Li
     auto local = listener->local();
     if (!local) return propagate(local);
     if (auto probe = UdpSocket::connected(config.target); !probe) return propagate(probe);
-    UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+    io::UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
     if (!epoll) return fail_errno(errno, "cannot create an epoll instance");
     if (auto ok = watch(epoll.get(), listener->fd(), kListener); !ok) return propagate(ok);
     auto relay =
@@ -50,7 +50,7 @@ Result<std::unique_ptr<UdpRelay>> UdpRelay::create(const RelayConfig& config, Li
     return relay;
 }
 
-UdpRelay::UdpRelay(const RelayConfig& config, LinkPair models, UdpSocket listener, UniqueFd epoll)
+UdpRelay::UdpRelay(const RelayConfig& config, LinkPair models, UdpSocket listener, io::UniqueFd epoll)
     : config_(config),
       models_{std::move(models.forward), std::move(models.backward)},
       listener_(std::move(listener)),

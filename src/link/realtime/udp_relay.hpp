@@ -76,7 +76,7 @@ class UdpRelay final : public Forwarder {
         std::uint32_t segments = 0;
     };
 
-    UdpRelay(const RelayConfig& config, LinkPair models, UdpSocket listener, UniqueFd epoll);
+    UdpRelay(const RelayConfig& config, LinkPair models, UdpSocket listener, io::UniqueFd epoll);
     bool receive_from(std::size_t who);
     Client* find_or_add(const Received& received);
     void enter(Direction direction, std::uint32_t client, const Received& received);
@@ -95,7 +95,7 @@ class UdpRelay final : public Forwarder {
     std::array<LinkModel, 2> models_;
     std::array<Lane, 2> lanes_;
     UdpSocket listener_;
-    UniqueFd epoll_;
+    io::UniqueFd epoll_;
     Endpoint local_;
     std::uint32_t header_bytes_ = 0;
     std::vector<Client> clients_;

@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 
 #include "base/result.hpp"
+#include "io/unique_fd.hpp"
 #include "link/realtime/endpoint.hpp"
-#include "link/realtime/unique_fd.hpp"
 
 namespace farhaul::link {
 
@@ -69,7 +69,7 @@ class UdpSocket {
 
  private:
     static Result<UdpSocket> open(const Endpoint& address);
-    UniqueFd fd_;
+    io::UniqueFd fd_;
 };
 
 }  // namespace farhaul::link
