@@ -34,6 +34,7 @@ struct Wishes {
     bool parallel_directory_operations = true;
     bool export_support = false;  ///< lookup() of "." and ".." works on any node that was ever given out
     bool submounts = false;       ///< Attributes::submount is meant
+    bool passthrough = false;     ///< open() and create() may reply with a backing_id
 };
 
 /// What INIT agreed on.
@@ -42,6 +43,7 @@ struct Connection {
     std::uint64_t flags = 0;          ///< FUSE_* flags in force
     std::uint32_t max_write = 0;      ///< bytes of data in one WRITE
     std::uint32_t max_readahead = 0;  ///< bytes
+    BackingFiles* backing_files = nullptr;  ///< if passthrough was agreed on; lives until destroy()
     bool has(std::uint64_t flag) const { return (flags & flag) != 0; }
 };
 

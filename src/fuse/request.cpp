@@ -91,6 +91,10 @@ abi::OpenOut open_out(const OpenFile& file) {
     if (file.nonseekable) out.open_flags |= FOPEN_NONSEEKABLE;
     if (file.no_flush) out.open_flags |= abi::kOpenNoFlush;
     if (file.parallel_direct_writes) out.open_flags |= abi::kOpenParallelDirectWrites;
+    if (file.backing_id > 0) {
+        out.open_flags |= abi::kOpenPassthrough;
+        out.backing_id = file.backing_id;
+    }
     return out;
 }
 

@@ -220,6 +220,9 @@ std::uint64_t Session::negotiate(std::uint64_t offered) const {
     want(wishes.submounts, FUSE_SUBMOUNTS);
     want(options_.writeback_cache, FUSE_WRITEBACK_CACHE);
     want(options_.over_io_uring, abi::kOverIoUring);
+    // The kernel has either its own dirty pages of a file or the backing file's.
+    want(options_.passthrough && wishes.passthrough && backing_files_ != nullptr && !options_.writeback_cache,
+         abi::kPassthrough);
     return wanted & offered & ~options_.never;
 }
 
@@ -252,6 +255,7 @@ void Session::init(Request& request, Arguments& arguments) {
     connection_.max_write = options_.max_write;
     // Without MAX_PAGES a request has 32 pages.
     if (!connection_.has(FUSE_MAX_PAGES)) connection_.max_write = std::min(options_.max_write, 32 * kPage);
+    connection_.backing_files = connection_.has(abi::kPassthrough) ? backing_files_ : nullptr;
     connection_.max_readahead = std::min(limits.max_readahead, options_.max_readahead);
 
     out.minor = abi::kMinor;
@@ -262,6 +266,8 @@ void Session::init(Request& request, Arguments& arguments) {
     out.congestion_threshold = static_cast<std::uint16_t>(options_.max_background / 4 * 3);
     out.max_write = connection_.max_write;
     out.time_gran = 1;
+    // 1: backing files may not be on a stacked file system themselves, and one (overlayfs) may be stacked on this.
+    if (connection_.has(abi::kPassthrough)) out.max_stack_depth = 1;
     if (connection_.has(FUSE_MAX_PAGES)) out.max_pages = static_cast<std::uint16_t>(connection_.max_write / kPage);
     file_system_.init(connection_);
     initialized_.store(true, std::memory_order_release);

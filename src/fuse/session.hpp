@@ -34,6 +34,7 @@ struct SessionOptions {
     bool posix_acl = true;            ///< if the file system serves them
     bool read_only = false;           ///< everything that would change something is answered EROFS
     bool over_io_uring = false;       ///< the HAL can take requests over io_uring
+    bool passthrough = true;          ///< if the HAL, the client and the file system can; not with writeback_cache
     std::uint64_t never = 0;          ///< INIT flags to refuse, whatever else says (for tests and hunting faults)
 };
 
@@ -55,6 +56,9 @@ class Session {
     /// The client is gone without a DESTROY (unmounted by force, device reset). No request may be under way. The next
     /// request must be INIT.
     void disconnect();
+
+    /// Before the first request: the HAL's, which must live until disconnect().
+    void offer(BackingFiles& files) { backing_files_ = &files; }
 
     bool initialized() const { return initialized_.load(std::memory_order_acquire); }
     /// After INIT.
@@ -86,6 +90,7 @@ class Session {
     FileSystem& file_system_;
     Options options_;
     Clock clock_;
+    BackingFiles* backing_files_ = nullptr;
     Connection connection_;
     std::atomic<bool> initialized_{false};
     std::atomic<std::uint64_t> malformed_{0};

@@ -83,6 +83,20 @@ struct OpenFile {
     bool nonseekable = false;
     bool no_flush = false;                ///< no FLUSH on close
     bool parallel_direct_writes = false;  ///< direct writes of one file need no order among each other
+    /// Of BackingFiles: the client reads, writes and maps that file by itself (with direct_io: only maps it). 0: none.
+    std::int32_t backing_id = 0;
+};
+
+/// Files of this host that the client may read and write without asking (FUSE_PASSTHROUGH): offered by a HAL whose
+/// client is this host's kernel. All opens of one inode at a time must name the same id, be direct_io, or name none.
+class BackingFiles {
+ public:
+    virtual ~BackingFiles() = default;
+    /// The id of the regular file that `fd` (which may be O_PATH) stands for, above 0; or a negative errno. The client
+    /// uses it with the credentials that the calling thread has now.
+    virtual std::int32_t open(int fd) = 0;
+    /// Files that the client has open with it stay open.
+    virtual void close(std::int32_t id) = 0;
 };
 
 /// What SETATTR changes. A member counts only if its flag is set.

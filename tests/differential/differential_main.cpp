@@ -35,6 +35,7 @@ struct Settings {
     std::uint64_t check_every = 2'000;
     bool apart = false;
     bool verbose = false;
+    bool set_id = true;
     std::string watch;
 };
 
@@ -90,6 +91,7 @@ struct Order {
     {
         Process process(settings.roots, settings.apart ? fmt::format("p{}", index) : "", settings.verbose,
                         settings.watch);
+        if (!settings.set_id) process.without_set_id();
         become(index);
         Order order;
         while (receive_all(fd, &order, sizeof(order))) {
@@ -244,6 +246,9 @@ int main(int argc, char** argv) {
     app.add_option("--check-every", settings.check_every, "Compare the whole trees after so many operations");
     app.add_flag("--apart", settings.apart,
                  "Each process at its own pace in a folder of its own, instead of all in turn in one");
+    app.add_flag("!--no-set-id", settings.set_id,
+                 "chmod sets no S_ISUID and S_ISGID: of an open file that the kernel writes by itself (passthrough), the "
+                 "next write clears them, root's too");
     app.add_flag("-v,--verbose", settings.verbose, "Print every operation");
     app.add_option("--watch", settings.watch, "With -v: print the attributes of this path before every operation");
     CLI11_PARSE(app, argc, argv);

@@ -132,6 +132,7 @@ void Process::draw() {
     static const mode_t kModes[] = {0644,  0600,  0755,  0700,  0666,  0777, 0444, 0,
                                     04755, 02755, 02770, 01777, 06711, 0555, 0222};
     mode_ = kModes[random_.below(3) == 0 ? random_.below(std::size(kModes)) : 4 + random_.below(2)];
+    if (!set_id_ && (kind_ == "chmod" || kind_ == "fchmod")) mode_ &= 01777;
     // The very end of the range is only read: tmpfs itself does not find data in its last pages again (SEEK_DATA).
     const bool reads = kind_ == "pread" || kind_ == "preadv";
     const auto far = reads ? random_.below(40) : 2 + random_.below(38);

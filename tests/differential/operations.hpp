@@ -39,6 +39,8 @@ class Process {
 
     /// Does the operation that `seed` stands for. Empty, or what differs.
     std::string step(std::uint64_t seed);
+    /// chmod() sets no S_ISUID and S_ISGID from now on.
+    void without_set_id() { set_id_ = false; }
     /// Walks all roots and compares everything: names, attributes, contents, extended attributes, which names are one
     /// inode.
     std::string compare_trees();
@@ -67,6 +69,7 @@ class Process {
     std::vector<Root> roots_;
     std::string folder_;
     bool verbose_;
+    bool set_id_ = true;
     std::string watch_;
     std::vector<OpenFile> files_;
     std::vector<std::string> known_;  // paths that were seen to exist lately

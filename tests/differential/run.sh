@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/differential/run.sh BIN [--seeds N] [--first SEED] [--ops N] [--apart] [--io-uring] [--options OPT,...] [--mirror-options OPT,...] [-v [--watch PATH]]
+# tests/differential/run.sh BIN [--seeds N] [--first SEED] [--ops N] [--apart] [--no-set-id] [--io-uring] [--options OPT,...] [--mirror-options OPT,...] [-v [--watch PATH]]
 # Mounts memory: and mirror: beside a plain tmpfs, in a mount namespace of its own, and runs fs_differential on the three. For each
 # seed everything is made anew. Exit status 77: cannot run here.
 set -euo pipefail
@@ -23,6 +23,7 @@ while [[ $# -gt 0 ]]; do
         --io-uring) io_uring=on; shift ;;
         --options) mount_options=,$2; shift 2 ;;
         --mirror-options) mirror_options=,$2; shift 2 ;;
+        --no-set-id) apart+=(--no-set-id); shift ;;
         -v) apart+=(-v); shift ;;
         --watch) apart+=(--watch "$2"); shift 2 ;;
         *) echo "run.sh: unknown option $1" >&2; exit 2 ;;

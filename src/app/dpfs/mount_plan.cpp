@@ -129,6 +129,14 @@ constexpr Word kWords[] = {
          plan.session.writeback_cache = true;
          return {};
      }},
+    {"passthrough", "auto|off",
+     "the kernel reads and writes mirrored files by itself where it can (Linux 6.9; default auto); dpfs stat does not "
+     "see that",
+     [](MountPlan& plan, const std::string& value) -> Status {
+         if (value != "auto" && value != "off") return fail(ErrorCode::kInvalidArgument, "is auto or off");
+         plan.session.passthrough = value == "auto";
+         return {};
+     }},
     {"no_readdirplus", "", "list names only, never their attributes with them",
      [](MountPlan& plan, const std::string&) -> Status {
          plan.session.never |= FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO;

@@ -108,6 +108,23 @@ bool CreationScope::override_permissions() {
     return capabilities.set();
 }
 
+WithoutSetIdPrivilege::WithoutSetIdPrivilege() {
+    Capabilities capabilities;
+    if (!capabilities.get()) return;
+    without_ = !has_effective(capabilities, CAP_FSETID);
+    if (without_) return;
+    capabilities.data[CAP_FSETID / 32].effective &= ~(1u << CAP_FSETID % 32);
+    changed_ = without_ = capabilities.set();
+}
+
+WithoutSetIdPrivilege::~WithoutSetIdPrivilege() {
+    if (!changed_) return;
+    Capabilities capabilities;
+    if (!capabilities.get()) return;
+    capabilities.data[CAP_FSETID / 32].effective |= 1u << CAP_FSETID % 32;
+    capabilities.set();
+}
+
 CreationScope::~CreationScope() {
     const int saved = errno;
     if (changed_uid_) ::setfsuid(own().uid);

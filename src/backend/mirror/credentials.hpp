@@ -53,4 +53,19 @@ class CreationScope {
     int error_ = 0;
 };
 
+/// While it lives, this thread has no CAP_FSETID: what is written with its credentials, now or later, ends S_ISUID and
+/// S_ISGID of the file.
+class WithoutSetIdPrivilege {
+ public:
+    WithoutSetIdPrivilege();
+    ~WithoutSetIdPrivilege();
+    WithoutSetIdPrivilege(const WithoutSetIdPrivilege&) = delete;
+    WithoutSetIdPrivilege& operator=(const WithoutSetIdPrivilege&) = delete;
+    /// Whether it really has not.
+    explicit operator bool() const { return without_; }
+
+ private:
+    bool changed_ = false, without_ = false;
+};
+
 }  // namespace farhaul::backend::mirror

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "backend/mirror/credentials.hpp"
 #include "backend/mirror/mirror_file_system.hpp"
 
 namespace farhaul::backend::mirror {
@@ -43,15 +44,62 @@ int MirrorFileSystem::open_data(const InodePtr& inode, int path, std::uint32_t f
     return 0;
 }
 
-fuse::OpenFile MirrorFileSystem::opened(FilePtr file, bool changed) {
+bool MirrorFileSystem::pass_through(OpenedFile& file, std::uint32_t flags, const struct statx* known,
+                                    fuse::OpenFile& out) {
+    if (backing_files_ == nullptr) return false;
+    struct statx stat;
+    bool ask = (flags & O_APPEND) != 0;
+    if (file.writable) {
+        if (known != nullptr) {
+            stat = *known;
+        } else if (stat_fd(file.fd.get(), stat) != 0) {
+            ask = true;
+        }
+        ask = ask || (stat.stx_mode & (S_ISUID | S_ISGID)) != 0;
+    }
+    PathFd path;
+    Inode& inode = *file.inode;
+    const bool have_path = store_.path(inode, path) == 0;
+    const std::scoped_lock lock(inode.mutex);
+    if (inode.cached_opens == 0 && inode.passed_opens == 0 && have_path) {
+        // Not the open file: it is closed when the client closes it, and its locks end then.
+        const WithoutSetIdPrivilege scope;
+        if (scope) inode.backing_id = std::max(backing_files_->open(path.get()), 0);
+    }
+    if (inode.backing_id == 0) {
+        file.cached = !out.direct_io;
+        inode.cached_opens += file.cached ? 1 : 0;
+        return false;
+    }
+    ++inode.passed_opens;
+    file.passed = true;
+    out.backing_id = inode.backing_id;
+    // The kernel's own writes know O_APPEND as it was when the file was opened, which fcntl(F_SETFL) may change; and
+    // they end S_ISUID even if the writer may keep it. So these writes come to us; mapped is the backing file.
+    out.direct_io = ask;
+    return true;
+}
+
+void MirrorFileSystem::closed(OpenedFile& file) {
+    if (!file.passed && !file.cached) return;
+    Inode& inode = *file.inode;
+    const std::scoped_lock lock(inode.mutex);
+    if (file.cached) --inode.cached_opens;
+    if (!file.passed || --inode.passed_opens != 0) return;
+    if (backing_files_ != nullptr) backing_files_->close(inode.backing_id);
+    inode.backing_id = 0;
+}
+
+fuse::OpenFile MirrorFileSystem::opened(FilePtr file, bool changed, std::uint32_t flags, const struct statx* known) {
     fuse::OpenFile out;
     out.direct_io = options_.cache == MirrorOptions::Cache::kNever;
     out.keep_cache = options_.cache == MirrorOptions::Cache::kAlways;
     // FLUSH ends locks and reports late errors.
     out.no_flush = !options_.posix_locks && !abilities_.remote;
     out.parallel_direct_writes = true;
+    const bool passed = pass_through(*file, flags, known, out);
     struct statx stat;
-    if (options_.cache == MirrorOptions::Cache::kAuto && !changed && stat_fd(file->fd.get(), stat) == 0) {
+    if (!passed && options_.cache == MirrorOptions::Cache::kAuto && !changed && stat_fd(file->fd.get(), stat) == 0) {
         // Good while ctime and size stay. A ctime of just now proves nothing: the next change may have the same.
         timespec now{};
         ::clock_gettime(CLOCK_REALTIME, &now);
@@ -79,7 +127,7 @@ void MirrorFileSystem::open(Request& request, NodeId node, std::uint32_t flags, 
     const bool truncated = (flags & O_TRUNC) != 0;
     if (error == 0 && truncated && kill) error = kill_suid_sgid(file->fd.get());
     if (error != 0) return request.reply_error(error);
-    request.reply_open(opened(std::move(file), truncated));
+    request.reply_open(opened(std::move(file), truncated, flags, nullptr));
 }
 
 void MirrorFileSystem::flush(Request& request, NodeId, Handle handle, std::uint64_t lock_owner) {
@@ -98,6 +146,7 @@ void MirrorFileSystem::release(Request& request, const fuse::ReleaseRequest& rel
     FilePtr file = files_.remove(release.handle, false);
     if (file == nullptr) return request.reply_error(EBADF);
     const bool unlocked = drop_record_locks_of(*file->inode, release.handle);
+    closed(*file);
     file.reset();
     if (unlocked || release.flock_unlock) waiters_.wake();
     request.reply_ok();

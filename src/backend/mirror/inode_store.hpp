@@ -72,6 +72,10 @@ class Inode {
     statx_timestamp opened_ctime{};
     std::uint64_t opened_size = 0;
     std::unique_ptr<InodeLocks> locks;
+    // The client's opens of it, with a backing file and with the client's page cache: never both at a time.
+    std::uint32_t passed_opens = 0;
+    std::uint32_t cached_opens = 0;
+    std::int32_t backing_id = 0;
     std::atomic<bool> has_locks{false};
 
  private:

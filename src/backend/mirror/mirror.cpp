@@ -73,18 +73,22 @@ fuse::Wishes MirrorFileSystem::wishes() const {
             .readdirplus = true,
             .parallel_directory_operations = true,
             .export_support = false,
-            .submounts = options_.announce_submounts};
+            .submounts = options_.announce_submounts,
+            // What these promise of each write, or of none, only we can keep.
+            .passthrough = options_.sync == MirrorOptions::Sync::kAsAsked && !options_.direct_io};
 }
 
 void MirrorFileSystem::init(const fuse::Connection& connection) {
     writeback_ = connection.has(FUSE_WRITEBACK_CACHE);
     dont_mask_ = connection.has(FUSE_DONT_MASK);
+    backing_files_ = connection.backing_files;
 }
 
 void MirrorFileSystem::destroy() {
     waiters_.interrupt_all();
     files_.clear();
     store_.clear();
+    backing_files_ = nullptr;
 }
 
 // ---- What all operations share.

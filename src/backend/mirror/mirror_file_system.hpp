@@ -102,7 +102,11 @@ class MirrorFileSystem final : public fuse::FileSystem {
     int open_data(const InodePtr& inode, int path, std::uint32_t flags, FilePtr& file);
     std::uint32_t data_flags(std::uint32_t flags) const;
     void add_direct(OpenedFile& file, std::uint32_t flags) const;
-    fuse::OpenFile opened(FilePtr file, bool truncated);
+    /// `changed`: it is new or was truncated; `known`: what it is like, if the caller knows.
+    fuse::OpenFile opened(FilePtr file, bool changed, std::uint32_t flags, const struct statx* known);
+    /// Lets the client read and write the file by itself if it may; false: it may not. Notes how the file is open.
+    bool pass_through(OpenedFile& file, std::uint32_t flags, const struct statx* known, fuse::OpenFile& out);
+    void closed(OpenedFile& file);
     void sync(Request& request, FilePtr file, bool data_only);
     /// Ends S_ISUID and S_ISGID, if the file has them. 0 or an errno.
     static int kill_suid_sgid(int fd);
@@ -114,6 +118,7 @@ class MirrorFileSystem final : public fuse::FileSystem {
     Duration attribute_timeout_, entry_timeout_, negative_timeout_;
     bool writeback_ = false;
     bool dont_mask_ = false;
+    fuse::BackingFiles* backing_files_ = nullptr;
     InodeStore store_;
     FileTable files_;
     LockWaiters waiters_;

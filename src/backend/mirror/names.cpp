@@ -209,7 +209,7 @@ void MirrorFileSystem::create(Request& request, const fuse::CreateRequest& creat
         break;
     }
     if (error != 0) return request.reply_error(error);
-    const fuse::OpenFile open = opened(std::move(file), true);
+    const fuse::OpenFile open = opened(std::move(file), true, create.flags, &stat);
     request.reply_create(entry(stat, *inode), open);
 }
 
@@ -241,7 +241,7 @@ void MirrorFileSystem::tmpfile(Request& request, const fuse::CreateRequest& crea
     file->inode = inode;
     file->writable = true;
     add_direct(*file, create.flags);
-    const fuse::OpenFile open = opened(std::move(file), true);
+    const fuse::OpenFile open = opened(std::move(file), true, create.flags, &stat);
     request.reply_create(entry(stat, *inode), open);
 }
 

@@ -22,6 +22,8 @@ struct OpenedFile {
     InodePtr inode;
     bool directory = false;
     bool writable = false;
+    bool passed = false;  // counted in Inode::passed_opens; otherwise in cached_opens, if...
+    bool cached = false;
     std::atomic<bool> read_ahead_of_ring{true};  // RWF_NOWAIT is known here
     std::atomic<bool> write_ahead_of_ring{true};
 

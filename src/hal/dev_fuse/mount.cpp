@@ -14,6 +14,7 @@
 
 #include "base/log.hpp"
 #include "hal/dev_fuse/attach.hpp"
+#include "hal/dev_fuse/backing_files.hpp"
 #include "hal/dev_fuse/device_queue.hpp"
 #include "hal/dev_fuse/service.hpp"
 #include "hal/dev_fuse/uring_worker.hpp"
@@ -102,6 +103,8 @@ Status Mount::attach() {
     auto device = attach_mount(options_);
     if (!device) return propagate(device);
     device_ = std::move(*device);
+    backing_files_ = std::make_unique<DeviceBackingFiles>(device_.get());
+    session_.offer(*backing_files_);
     if (const auto entry = mounted_on(options_.mountpoint)) device_number_ = entry->device_number;
     return {};
 }
@@ -181,8 +184,8 @@ void Mount::unmount() {
     service_->connection_ended();
     workers_.clear();
     queues_.clear();
-    device_.reset();  // the last descriptor: what still holds the mount gets ENOTCONN
     session_.disconnect();
+    device_.reset();  // the last descriptor: what still holds the mount gets ENOTCONN
 }
 
 }  // namespace farhaul::hal

@@ -45,6 +45,7 @@ enum class Transport { kClassic, kIoUring };
 /// Whether this kernel takes requests over io_uring now; if not, the message says why and what to do.
 Status io_uring_available();
 
+class DeviceBackingFiles;
 class DeviceQueue;
 class UringWorker;
 struct Service;
@@ -84,6 +85,7 @@ class Mount {
     fuse::Session& session_;
     MountOptions options_;
     io::UniqueFd device_;
+    std::unique_ptr<DeviceBackingFiles> backing_files_;
     std::string device_number_;  // of the mounted file system, as mountinfo writes it
     std::unique_ptr<Service> service_;
     std::vector<std::unique_ptr<DeviceQueue>> queues_;
