@@ -29,14 +29,7 @@ enum Opcode : std::uint32_t {
 inline constexpr std::uint64_t kCreateSuppGroup = 1ULL << 34;
 inline constexpr std::uint64_t kDirectIoAllowMmap = 1ULL << 36;
 inline constexpr std::uint64_t kPassthrough = 1ULL << 37;
-inline constexpr std::uint64_t kNoExportSupport = 1ULL << 38;
-inline constexpr std::uint64_t kHasResend = 1ULL << 39;
-inline constexpr std::uint64_t kAllowIdmap = 1ULL << 40;
 inline constexpr std::uint64_t kOverIoUring = 1ULL << 41;
-inline constexpr std::uint64_t kRequestTimeout = 1ULL << 42;
-
-/// Set in `unique` of a request that the kernel sends again after FUSE_NOTIFY_RESEND (7.40).
-inline constexpr std::uint64_t kUniqueResend = 1ULL << 63;
 
 /// Extension of a request with supplementary groups (7.38).
 inline constexpr std::uint32_t kExtGroups = 32;

@@ -453,6 +453,9 @@ void Session::dispatch_file(Request& request, Arguments& arguments) {
             if (bad()) return;
             return file_system_.bmap(request, node, in.block, in.blocksize);
         }
+        case FUSE_POLL:
+            // Nobody serves it, and honest clients try.
+            return request.reply_error(ENOSYS);
         default:
             return reject(request, ENOSYS);
     }

@@ -123,7 +123,9 @@ class FileSystem {
     virtual Wishes wishes() const { return {}; }
     /// INIT is agreed. A client may say INIT again (a rebooted guest): destroy() comes between.
     virtual void init(const Connection&) {}
-    /// The client is gone: all its lookups, open files and locks end. No request is under way.
+    /// The client is gone: all its lookups, open files and locks end, and who waits for a lock is answered. An honest
+    /// client has no other request under way. A hostile one may, on other threads: each is answered still, and none
+    /// waits for a lock once it and this have returned; what it opens meanwhile ends with the next client.
     virtual void destroy() {}
 
     // Each is followed by a reply; which one is said in request.hpp.

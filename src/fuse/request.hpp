@@ -115,7 +115,6 @@ class Request {
 
  private:
     friend class Session;
-    friend class Arguments;
     friend class DirectoryWriter;
 
     /// Cuts the reply's header off the out list; false if there is no room for one.
@@ -133,7 +132,6 @@ class Request {
     Session* session_ = nullptr;
     OperationCounters* counters_ = nullptr;
     std::uint64_t started_ns_ = 0;
-    std::size_t in_size_ = 0;  // of the whole request, for the counters
 
     // Where the reply's header goes: one piece, unless the client's list is so odd that it falls into several.
     std::byte* reply_header_ = nullptr;

@@ -56,6 +56,8 @@ class Ring {
     /// Operations whose `done` was not called yet. A ring that is destroyed cancels what it can and waits for the rest,
     /// so that no buffer is written to afterwards, but calls nobody: whose completions matter drains the ring first.
     unsigned in_flight() const { return in_flight_; }
+    /// Nothing is queued or under way.
+    bool idle() const { return queued() == 0 && in_flight_ == (wake_armed_ ? 1u : 0u); }
     /// Submits what is queued and waits until something has ended, somebody has called wake(), or a signal came; `wait`
     /// false: does not wait. Then calls the completions, at most a queue full of them. Returns how many were called.
     /// `besides`: so many of what is queued end at once and are not worth returning for: it waits for one completion

@@ -85,7 +85,10 @@ void wait_for_end(const hal::Mount& mount, Signals& signals, daemon::ControlSock
                             {.fd = signals.fd(), .events = POLLIN, .revents = 0},
                             {.fd = control != nullptr ? control->fd() : -1, .events = POLLIN, .revents = 0}};
         if (::poll(events, 3, -1) < 0 && errno != EINTR) return;
-        if (events[0].revents != 0) return log().info("{} was unmounted", mount.mountpoint());
+        if (events[0].revents != 0) {
+            if (!mount.failed()) log().info("{} was unmounted", mount.mountpoint());
+            return;
+        }
         if (events[1].revents != 0) {
             log().info("signal {}: unmounting {}", signals.take(), mount.mountpoint());
             return signals.release();
@@ -133,7 +136,7 @@ int serve(MountPlan plan, bool foreground) {
     background.started();
     wait_for_end(**mount, signals, control ? &*control : nullptr, document);
     (*mount)->unmount();
-    return kExitOk;
+    return (*mount)->failed() ? kExitFailure : kExitOk;
 }
 
 }  // namespace farhaul::app::dpfs

@@ -305,6 +305,8 @@ void MemoryFileSystem::setlk(Request& request, const fuse::LockRequest& lock) {
                          .lock = lock.lock,
                          .flock = lock.flock,
                          .wait = lock.wait});
+    // The open file ended meanwhile: what was locked or waits through it was missed by release() or destroy().
+    if (handles_.find(lock.node, lock.handle).inode == nullptr) locks_.drop_handle(lock.node, lock.handle);
 }
 
 bool MemoryFileSystem::interrupt(std::uint64_t unique) { return locks_.interrupt(unique); }

@@ -52,8 +52,9 @@ fuse::Wishes MemoryFileSystem::wishes() const {
 }
 
 void MemoryFileSystem::destroy() {
-    locks_.clear();
+    // In this order: see setlk().
     handles_.clear();
+    locks_.clear();
     tree_.forget_all();
 }
 

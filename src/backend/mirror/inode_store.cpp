@@ -159,7 +159,7 @@ void InodeStore::set_place(Inode& inode, const InodePtr& directory, const char* 
 }
 
 void InodeStore::moved(const InodePtr& directory, int directory_fd, const char* name) {
-    if (pinned() < options_.max_pinned) return;
+    if (!some_unpinned_.load(std::memory_order_relaxed)) return;
     struct statx stat;
     if (::statx(directory_fd, name, AT_SYMLINK_NOFOLLOW, kStatMask, &stat) != 0) return;
     const InodeKey key = key_of(stat);

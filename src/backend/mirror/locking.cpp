@@ -27,7 +27,14 @@ void MirrorFileSystem::setlk(Request& request, const fuse::LockRequest& lock) {
     if (file == nullptr) return request.reply_error(EBADF);
     LockWaiters::Waiter waiter{&request, lock, std::move(file)};
     const int error = try_lock(waiter);
-    if (error == EAGAIN && lock.wait) return waiters_.wait(std::move(waiter));
+    if (error == EAGAIN && lock.wait) {
+        const std::uint64_t unique = request.unique();
+        const bool directory = waiter.file->directory;
+        waiters_.wait(std::move(waiter));
+        // The open file ended meanwhile, and destroy() may have missed who waits through it.
+        if (files_.find(lock.handle, directory) == nullptr) waiters_.interrupt(unique);
+        return;
+    }
     // Unlocked, or less locked than it was.
     if (error == 0 && lock.lock.type != F_WRLCK) waiters_.wake();
     if (error != 0) return request.reply_error(error);

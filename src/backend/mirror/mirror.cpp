@@ -85,8 +85,9 @@ void MirrorFileSystem::init(const fuse::Connection& connection) {
 }
 
 void MirrorFileSystem::destroy() {
-    waiters_.interrupt_all();
+    // In this order: see setlk().
     files_.clear();
+    waiters_.interrupt_all();
     store_.clear();
     backing_files_ = nullptr;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 
@@ -13,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/log.hpp"
+#include "base/units.hpp"
 #include "hal/dev_fuse/attach.hpp"
 #include "hal/dev_fuse/backing_files.hpp"
 #include "hal/dev_fuse/device_queue.hpp"
@@ -37,8 +39,9 @@ std::thread start_thread(Function function) {
     return thread;
 }
 
-Result<io::UniqueFd> clone_device(const io::UniqueFd& device) {
-    io::UniqueFd clone(::open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK));
+/// `flags`: O_NONBLOCK or 0.
+Result<io::UniqueFd> clone_device(const io::UniqueFd& device, int flags) {
+    io::UniqueFd clone(::open("/dev/fuse", O_RDWR | O_CLOEXEC | flags));
     if (!clone) return fail_errno(errno, "cannot open /dev/fuse");
     auto master = static_cast<std::uint32_t>(device.get());
     if (::ioctl(clone.get(), fuse::abi::kDevIocClone, &master) != 0)
@@ -82,7 +85,7 @@ Status Mount::attach() {
     }
     service_ = std::make_unique<Service>(session_);
     if (!service_->ended_fd || !service_->ready_fd) return fail_errno(EMFILE, "cannot make an eventfd");
-    // Before the mount, for the same reason: once it is there, what fails leaves applications waiting.
+    // Before the mount: once it is there, what fails leaves applications waiting.
     if (session_.options().over_io_uring) {
         const unsigned depth = options_.queue_depth != 0 ? options_.queue_depth : 8;
         for (UringWorker::Share& share : UringWorker::shares()) {
@@ -112,9 +115,11 @@ Status Mount::attach() {
 Status Mount::start_threads() {
     const unsigned slots = options_.queue_depth != 0 ? options_.queue_depth : 16;
     for (unsigned i = 0; i < options_.threads; ++i) {
-        auto device = clone_device(device_);
-        if (!device) return propagate(device);
-        auto queue = DeviceQueue::create(*service_, std::move(*device), slots);
+        auto polled = clone_device(device_, O_NONBLOCK);
+        if (!polled) return propagate(polled);
+        auto waiting = clone_device(device_, 0);
+        if (!waiting) return propagate(waiting);
+        auto queue = DeviceQueue::create(*service_, std::move(*polled), std::move(*waiting), slots);
         if (!queue) return propagate(queue);
         queues_.push_back(std::move(*queue));
     }
@@ -141,8 +146,8 @@ Status Mount::wait_until_ready(Duration limit) {
     do ready = ::poll(events, 2, static_cast<int>(limit.nanoseconds() / 1'000'000));
     while (ready < 0 && errno == EINTR);
     if (ready == 0)
-        return fail(ErrorCode::kTimeout, "the kernel and {} did not agree within {} s", options_.source,
-                    limit.seconds());
+        return fail(ErrorCode::kTimeout, "the kernel and {} did not agree within {}", options_.source,
+                    format_duration(limit));
     if (events[0].revents != 0) return {};
     return fail(ErrorCode::kClosed, "{} was unmounted before it was ready", options_.mountpoint);
 }
@@ -153,6 +158,8 @@ Transport Mount::transport() const {
 }
 
 int Mount::ended_fd() const { return service_->ended_fd.get(); }
+
+bool Mount::failed() const { return service_->failed.load(); }
 
 void Mount::detach() {
     if (!device_ || device_number_.empty()) return;
@@ -176,8 +183,11 @@ void Mount::unmount() {
     if (!service_) return;
     if (!service_->unmounted.load()) detach();
     service_->stop.store(true);
-    for (const auto& queue : queues_) queue->wake();
-    for (std::thread& thread : threads_) thread.join();
+    // `threads_` may be fewer than queues, if starting failed midway.
+    for (std::size_t i = 0; i < threads_.size(); ++i) {
+        for (; !queues_[i]->finished(); std::this_thread::sleep_for(std::chrono::milliseconds(1))) queues_[i]->wake();
+        threads_[i].join();
+    }
     // No INIT can come any more, so no further worker starts.
     for (const auto& worker : workers_) worker->wake();
     for (std::thread& thread : service_->worker_threads) thread.join();

@@ -26,7 +26,8 @@ struct Service {
     fuse::Session& session;
     io::UniqueFd ended_fd;
     io::UniqueFd ready_fd;
-    std::atomic<bool> ended{false};      ///< the kernel gave the connection up: no reply matters any more
+    std::atomic<bool> ended{false};      ///< the connection is given up: no reply matters any more
+    std::atomic<bool> failed{false};     ///< set before `ended`: by an error here; the kernel has ended nothing
     std::atomic<bool> unmounted{false};  ///< and the mount is gone, too
     std::atomic<bool> stop{false};       ///< we do: take no more requests, finish what is under way
     std::atomic<bool> io_uring_serves{false};
@@ -41,6 +42,10 @@ struct Service {
     bool serving() const { return session.initialized() && is_ready.load() && !ended.load(); }
     void connection_ended() {
         if (!ended.exchange(true)) signal(ended_fd);
+    }
+    void connection_failed() {
+        failed.store(true);
+        connection_ended();
     }
     void initialized() {
         std::call_once(initialized_once, [this] {

@@ -160,7 +160,7 @@ void UringWorker::received(Entry& entry, std::int32_t result) {
         // Turned off between INIT and now: the kernel has promised itself a ring and sends nothing until it has one.
         if (!service_.io_uring_failed.exchange(true))
             log().error("FUSE over io_uring was turned off while it was being set up; the mount ends: mount again");
-        return service_.connection_ended();
+        return service_.connection_failed();
     }
     if (!service_.io_uring_failed.exchange(true))
         log().warn("FUSE over io_uring does not work ({}): requests go through /dev/fuse", std::strerror(-result));
@@ -234,8 +234,8 @@ void UringWorker::end_entries() {
     };
     finish_served();
     ring_->submit_and_reap(false);  // the last replies
-    if (service_.ended.load()) {
-        // The kernel gives all entries back.
+    if (service_.ended.load() && !service_.failed.load()) {
+        // The kernel gives all entries back; not if it was us who gave up, and others still hold the mount.
         while (live_ != 0) {
             ring_->submit_and_reap(true);
             take_back();
