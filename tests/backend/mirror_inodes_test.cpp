@@ -118,6 +118,34 @@ TEST(MirrorInodes, ANumberThatIsUsedAgainIsAnotherInode) {
     }
 }
 
+TEST(MirrorInodes, WhatIsMovedIsFoundThoughThereIsRoomAgain) {
+    Scratch scratch(place_for_many_files());
+    constexpr int kFiles = 300;
+    for (int i = 0; i < kFiles; ++i) put(scratch.path("f" + std::to_string(i)), std::to_string(i));
+    in_child([&] {
+        rlimit limit{256, 256};
+        ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+        Mounted mount(MirrorOptions{.directory = scratch.path(), .file_handles = MirrorOptions::FileHandles::kNever});
+        std::vector<std::uint64_t> nodes;
+        for (int i = 0; i < kFiles; ++i) nodes.push_back(mount->lookup(kRoot, "f" + std::to_string(i)).node());
+        ASSERT_LT(open_descriptors(), 200u) << "no test unless the last ones have no descriptor";
+        // The first ones have; forgotten, they make room, and the last are still known by their places alone.
+        for (int i = 0; i < kFiles - 10; ++i) mount->forget(nodes[static_cast<std::size_t>(i)], 1);
+        for (int i = kFiles - 10; i < kFiles; ++i) {
+            const std::string name = "f" + std::to_string(i);
+            ASSERT_EQ(mount->rename(kRoot, name, kRoot, "moved" + name).error, 0);
+        }
+        for (int i = kFiles - 10; i < kFiles; ++i) {
+            const auto node = nodes[static_cast<std::size_t>(i)];
+            EXPECT_EQ(mount->getattr(node).error, 0) << i;
+            const auto handle = mount->open(node, O_RDONLY);
+            ASSERT_EQ(handle.error, 0) << i;
+            EXPECT_EQ(mount->read(node, handle.handle(), 0, 100).text(), std::to_string(i));
+            mount->release(node, handle.handle());
+        }
+    });
+}
+
 TEST(MirrorInodes, ForgettingGivesBackDescriptors) {
     Scratch scratch;
     for (int i = 0; i < 100; ++i) put(scratch.path("f" + std::to_string(i)), "");
