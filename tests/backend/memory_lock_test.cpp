@@ -1,4 +1,6 @@
 // Record locks and flocks: who gets what, who waits, and who is told that waiting is in vain.
+#include <thread>
+
 #include "memory_support.hpp"
 
 namespace farhaul::backend {
@@ -193,6 +195,36 @@ TEST_F(MemoryLockTest, NobodyWaitsForAClientThatIsGone) {
     EXPECT_EQ(again.node, file.node);
     EXPECT_EQ(set(again, 3, 0, kEnd, F_WRLCK), 0);
     EXPECT_EQ(set(file, 3, 0, kEnd, F_WRLCK), EBADF);
+}
+
+// A hostile client says DESTROY while another of its threads locks.
+TEST_F(MemoryLockTest, WhatIsLockedDuringDestroyDoesNotStay) {
+    create("f");
+    for (int round = 0; round < 500; ++round) {
+        Client other(*session);
+        const std::uint64_t node = client->lookup(kRootNode, "f").node();
+        const File file{.node = node, .handle = client->open(node, O_RDWR).handle()};
+        ASSERT_EQ(set(file, 1, 0, 9, F_WRLCK), 0) << "a lock of round " << round - 1 << " is there still";
+        ASSERT_EQ(set(file, 3, 100, kEnd, F_WRLCK), 0);
+        std::unique_ptr<fuse_test::RawRequest> waiting;
+        std::thread locks([&] {
+            other.setlk(file.node, file.handle, 2, 50, 59, F_WRLCK);
+            Bytes arguments;
+            fuse_test::append(arguments, Client::lock(file.handle, 2, 0, 9, F_WRLCK));
+            waiting = other.start(FUSE_SETLKW, file.node, arguments);
+        });
+        for (int i = 0; i < round % 50; ++i) std::this_thread::yield();
+        EXPECT_EQ(client->call(FUSE_DESTROY, 0, {}).error, 0);
+        locks.join();
+        ASSERT_EQ(waiting->ended(), 1) << "round " << round;
+        ASSERT_EQ(client->init().error, 0);
+        ASSERT_EQ(waiting->ended(), 1);
+        const std::uint64_t again = client->lookup(kRootNode, "f").node();
+        const File free{.node = again, .handle = client->open(again, O_RDWR).handle()};
+        ASSERT_EQ(set(free, 4, 0, kEnd, F_WRLCK), 0) << "round " << round;
+        ASSERT_EQ(client->call(FUSE_DESTROY, 0, {}).error, 0);
+        ASSERT_EQ(client->init().error, 0);
+    }
 }
 
 }  // namespace

@@ -124,5 +124,50 @@ TEST(MirrorLocks, LocksLeaveNoDescriptors) {
     EXPECT_EQ(open_descriptors(), before);
 }
 
+TEST(MirrorLocks, NobodyWaitsForAClientThatIsGone) {
+    Scratch scratch;
+    put(scratch.path("f"), "text");
+    for (const bool flock : {false, true}) {
+        Opened holder(scratch), gone(scratch);
+        ASSERT_EQ(holder.lock(1, 0, kEnd, F_WRLCK, flock), 0);
+        const auto waiting = gone.wait(1, F_WRLCK, flock);
+        EXPECT_EQ(waiting->ended(), 0);
+        EXPECT_EQ(gone.mount->call(FUSE_DESTROY, 0, {}).error, 0);
+        EXPECT_EQ(waiting->ended(), 1);
+        EXPECT_EQ(Client::reply_of(*waiting).error, EINTR);
+    }
+}
+
+// A hostile client says DESTROY while another of its threads locks.
+TEST(MirrorLocks, WhatIsLockedDuringDestroyDoesNotStay) {
+    Scratch scratch;
+    put(scratch.path("f"), "text");
+    for (const bool flock : {false, true}) {
+        Opened holder(scratch);
+        Mounted mount(scratch);
+        ASSERT_EQ(holder.lock(1, 0, 9, F_WRLCK, flock), 0);
+        const auto before = open_descriptors();
+        for (int round = 0; round < 500; ++round) {
+            const auto node = mount->lookup(kRoot, "f").node();
+            const auto handle = mount->open(node, O_RDWR).handle();
+            Client other(mount.session());
+            std::unique_ptr<fuse_test::RawRequest> waiting;
+            std::thread locks([&] {
+                other.setlk(node, handle, 2, 50, 59, F_WRLCK);
+                Bytes arguments;
+                fuse_test::append(arguments, Client::lock(handle, 2, 0, kEnd, F_WRLCK, flock));
+                waiting = other.start(FUSE_SETLKW, node, arguments);
+            });
+            for (int i = 0; i < round % 50; ++i) std::this_thread::yield();
+            EXPECT_EQ(mount->call(FUSE_DESTROY, 0, {}).error, 0);
+            locks.join();
+            ASSERT_EQ(waiting->ended(), 1) << "round " << round;
+            ASSERT_EQ(open_descriptors(), before) << "round " << round;
+            ASSERT_EQ(mount->init().error, 0);
+        }
+        EXPECT_EQ(holder.lock(1, 0, kEnd, F_WRLCK, flock), 0);
+    }
+}
+
 }  // namespace
 }  // namespace farhaul::mirror_test
