@@ -3,9 +3,14 @@
 # beside the bare directory, all over the same directory on tmpfs: 4 KiB random reads and writes, 1 MiB sequential ones, creating, looking
 # up and removing files. `null:` shows what transport and protocol allow.
 #
-# Every round measures every system once, so that a busy moment of the host meets all of them; the table has medians and the spread. IO jobs are
-# direct (the page cache of the mount is not measured). Lookups with caches on are answered by the kernel alone, whoever
-# serves the mount: they are measured with timeouts of 0 everywhere (passthrough_hp --nocache, cache=never).
+# Every round measures every system once, so that a busy moment of the host meets all of them; the table has medians and the spread.
+# Everybody runs with the defaults of `dpfs mount`: caches for a second, default_permissions (without which users walk past each other's
+# directories in the kernel's cache); passthrough_hp has its own, longer ones. IO jobs are direct, by pread(2) at depth 1 and by
+# libaio: io_uring hands direct IO on FUSE and tmpfs to worker threads, which would be what is measured. stat() is cold: the
+# kernel's cache of names is dropped before, so every one is a LOOKUP.
+#
+# dpfs is as it is by default: the kernel reads and writes by itself (passthrough). dpfs_served and dpfs_io_uring serve
+# everything themselves, by /dev/fuse and by io_uring.
 #
 # passthrough_hp is compiled from Debian's source package (fetched into build/peers when there is a network), passthrough_ll from the
 # examples in libfuse3-dev. Needs root; works in a mount namespace of its own. FUSE over io_uring is turned on for its column and put back.
@@ -18,7 +23,7 @@ while [[ $# -gt 0 ]]; do
         --time) seconds=$2; shift 2 ;;
         --json) json=$(realpath -m "$2"); shift 2 ;;
         --only) only=$2; shift 2 ;;
-        -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        -h | --help) sed -n '2,20s/^# \{0,1\}//p' "$0"; exit 0 ;;
         *) echo "filesystems.sh: unknown option $1; see --help" >&2; exit 2 ;;
     esac
 done
@@ -82,12 +87,12 @@ start() {  # start SYSTEM: sets `where`
     where=$base/mnt
     case $1 in
         bare) where=$base/store/dir; return ;;
-        passthrough_hp) $peers/passthrough_hp --foreground --nocache --clone-fd "$base/store/dir" "$base/mnt" & ;;
-        passthrough_hp_cached) $peers/passthrough_hp --foreground --clone-fd "$base/store/dir" "$base/mnt" & ;;
-        passthrough_ll) $peers/passthrough_ll -f -o clone_fd,cache=never,source="$base/store/dir" "$base/mnt" & ;;
-        dpfs_classic) build/bin/dpfs mount "mirror:$base/store/dir" "$base/mnt" -f -o io_uring=off,cache=never & ;;
-        dpfs_io_uring) build/bin/dpfs mount "mirror:$base/store/dir" "$base/mnt" -f -o io_uring=on,cache=never & ;;
-        null) build/bin/dpfs mount null: "$base/mnt" -f -o io_uring=on & ;;
+        passthrough_hp) $peers/passthrough_hp --foreground --clone-fd "$base/store/dir" "$base/mnt" & ;;
+        passthrough_ll) $peers/passthrough_ll -f -o clone_fd,allow_other,default_permissions,source="$base/store/dir" "$base/mnt" & ;;
+        dpfs) build/bin/dpfs mount "mirror:$base/store/dir" "$base/mnt" -f -o io_uring=off & ;;
+        dpfs_served) build/bin/dpfs mount "mirror:$base/store/dir" "$base/mnt" -f -o io_uring=off,passthrough=off & ;;
+        dpfs_io_uring) build/bin/dpfs mount "mirror:$base/store/dir" "$base/mnt" -f -o io_uring=on,passthrough=off & ;;
+        null) build/bin/dpfs mount null: "$base/mnt" -f -o io_uring=off & ;;
     esac
     pid=$!
     for _ in $(seq 100); do mountpoint -q "$base/mnt" && break; sleep 0.05; done
@@ -97,7 +102,7 @@ start() {  # start SYSTEM: sets `where`
 job() {  # job SYSTEM NAME fio-options...
     local system=$1 name=$2
     shift 2
-    timeout 120 fio --output-format=json --output="$base/fio.json" --name="$name" --time_based=1 --runtime="$seconds" --ioengine=io_uring --direct=1 \
+    timeout 120 fio --output-format=json --output="$base/fio.json" --name="$name" --time_based=1 --runtime="$seconds" --direct=1 \
         --filename="$data" --size=512m "$@" >/dev/null 2>"$base/fio.err" || { cat "$base/fio.err" >&2; exit 1; }
     python3 - "$base/fio.json" "$system" "$name" >>"$results" <<'PY'
 import json, sys
@@ -121,14 +126,15 @@ def timed(what, call):
     print(system, what, count / (time.perf_counter() - start), 0, 0)
 flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
 timed('create', lambda name: os.close(os.open(name, flags)))
+with open('/proc/sys/vm/drop_caches', 'w') as f: f.write('2')
 timed('stat', os.stat)
 timed('unlink', os.unlink)
 PY
     rmdir "$folder"
 }
 
-systems=(bare passthrough_hp passthrough_ll dpfs_classic dpfs_io_uring null)
-[[ -x $peers/passthrough_hp ]] || systems=(bare passthrough_ll dpfs_classic dpfs_io_uring null)
+systems=(bare passthrough_hp passthrough_ll dpfs dpfs_served dpfs_io_uring null)
+[[ -x $peers/passthrough_hp ]] || systems=(bare passthrough_ll dpfs dpfs_served dpfs_io_uring null)
 [[ -n $only ]] && read -r -a systems <<<"${only//,/ }"
 if [[ ! -w $switch ]]; then
     echo "filesystems.sh: this kernel has no FUSE over io_uring: without its columns"
@@ -137,16 +143,16 @@ fi
 for ((round = 1; round <= rounds; ++round)); do
     for system in "${systems[@]}"; do
         [[ -n $system ]] || continue
-        [[ -w $switch ]] && case $system in dpfs_io_uring | null) echo Y >$switch ;; *) echo N >$switch ;; esac
+        [[ -w $switch ]] && case $system in dpfs_io_uring) echo Y >$switch ;; *) echo N >$switch ;; esac
         start "$system"
         data=$where/data
         [[ $system == null ]] && data=$where/null
-        job "$system" randread_4k_depth1 --rw=randread --bs=4k --iodepth=1
-        job "$system" randread_4k_depth32 --rw=randread --bs=4k --iodepth=32
-        job "$system" randwrite_4k_depth1 --rw=randwrite --bs=4k --iodepth=1
-        job "$system" randwrite_4k_depth32 --rw=randwrite --bs=4k --iodepth=32
-        job "$system" read_1m --rw=read --bs=1m --iodepth=4
-        job "$system" write_1m --rw=write --bs=1m --iodepth=4
+        job "$system" randread_4k_depth1 --rw=randread --bs=4k --ioengine=psync
+        job "$system" randread_4k_depth32 --rw=randread --bs=4k --ioengine=libaio --iodepth=32
+        job "$system" randwrite_4k_depth1 --rw=randwrite --bs=4k --ioengine=psync
+        job "$system" randwrite_4k_depth32 --rw=randwrite --bs=4k --ioengine=libaio --iodepth=32
+        job "$system" read_1m --rw=read --bs=1m --ioengine=libaio --iodepth=4
+        job "$system" write_1m --rw=write --bs=1m --ioengine=libaio --iodepth=4
         [[ $system == null ]] || files "$system"
         stop
     done
@@ -159,7 +165,7 @@ for line in open(sys.argv[1]):
     rows[name][system].append((float(iops), float(bandwidth), float(latency)))
 systems = list(dict.fromkeys(s for row in rows.values() for s in row))
 cpu = next((l.split(':')[1].strip() for l in open('/proc/cpuinfo') if l.startswith('model name')), '?')
-print(f"\n{os.cpu_count()} x {cpu}, Linux {platform.release()}, tmpfs, fio io_uring direct; medians of {sys.argv[2]} rounds (spread)")
+print(f"\n{os.cpu_count()} x {cpu}, Linux {platform.release()}, tmpfs, fio direct; medians of {sys.argv[2]} rounds (spread)")
 print(f"{'':22}" + ''.join(f"{s:>24}" for s in systems))
 figures = {}
 for name, row in rows.items():

@@ -57,6 +57,9 @@ Privilege Privilege::of_this_thread() {
     return privilege;
 }
 
+// Changed only when the next caller's differs: nothing but CreationScope lets this thread create something.
+thread_local std::uint32_t umask_in_force = 0;
+
 bool prepare_thread() {
     thread_local const bool own_umask = [] {
         const bool unshared = ::unshare(CLONE_FS) == 0;
@@ -69,9 +72,10 @@ bool prepare_thread() {
 }
 
 CreationScope::CreationScope(const Privilege& privilege, const Identity& identity, std::uint32_t umask) {
-    if (prepare_thread() && umask != 0) {
-        ::umask(static_cast<mode_t>(umask & 0777));
-        umask_ = umask;
+    umask &= 0777;
+    if (prepare_thread() && umask != umask_in_force) {
+        ::umask(static_cast<mode_t>(umask));
+        umask_in_force = umask;
     }
     if (!privilege.change_identity) return;
     // Groups and gid first: without the uid's privileges they cannot be changed.
@@ -108,9 +112,18 @@ bool CreationScope::override_permissions() {
     return capabilities.set();
 }
 
+namespace {
+// Outside of a CreationScope, which puts back what it changes, a thread always has the same.
+Capabilities& usual_capabilities() {
+    thread_local Capabilities capabilities;
+    thread_local const bool known = capabilities.get();
+    if (!known) capabilities.data[0] = capabilities.data[1] = {};
+    return capabilities;
+}
+}  // namespace
+
 WithoutSetIdPrivilege::WithoutSetIdPrivilege() {
-    Capabilities capabilities;
-    if (!capabilities.get()) return;
+    Capabilities capabilities = usual_capabilities();
     without_ = !has_effective(capabilities, CAP_FSETID);
     if (without_) return;
     capabilities.data[CAP_FSETID / 32].effective &= ~(1u << CAP_FSETID % 32);
@@ -118,11 +131,7 @@ WithoutSetIdPrivilege::WithoutSetIdPrivilege() {
 }
 
 WithoutSetIdPrivilege::~WithoutSetIdPrivilege() {
-    if (!changed_) return;
-    Capabilities capabilities;
-    if (!capabilities.get()) return;
-    capabilities.data[CAP_FSETID / 32].effective |= 1u << CAP_FSETID % 32;
-    capabilities.set();
+    if (changed_) usual_capabilities().set();
 }
 
 CreationScope::~CreationScope() {
@@ -130,7 +139,6 @@ CreationScope::~CreationScope() {
     if (changed_uid_) ::setfsuid(own().uid);
     if (changed_gid_) ::setfsgid(own().gid);
     if (changed_groups_) set_groups({});
-    if (umask_ != 0) ::umask(0);
     errno = saved;
 }
 

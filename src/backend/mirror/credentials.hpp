@@ -49,7 +49,6 @@ class CreationScope {
  private:
     bool override_permissions();
     bool changed_uid_ = false, changed_gid_ = false, changed_groups_ = false;
-    std::uint32_t umask_ = 0;
     int error_ = 0;
 };
 

@@ -238,6 +238,12 @@ int InodeStore::look_up(const InodePtr& directory, int directory_fd, const char*
 
 int InodeStore::enter(Fd fd, const InodePtr& directory, const char* name, InodePtr& inode, struct statx& stat) {
     if (const int error = stat_fd(fd.get(), stat); error != 0) return error;
+    enter_known(std::move(fd), directory, name, inode, stat);
+    return 0;
+}
+
+void InodeStore::enter_known(Fd fd, const InodePtr& directory, const char* name, InodePtr& inode,
+                             const struct statx& stat) {
     const InodeKey key = key_of(stat);
     auto fresh = std::make_shared<Inode>();
     fresh->key = key;
@@ -281,8 +287,7 @@ int InodeStore::enter(Fd fd, const InodePtr& directory, const char* name, InodeP
                 ++known->lookups_;
                 inode = std::move(known);
                 lock.unlock();
-                set_place(*inode, directory, name);
-                return 0;
+                return set_place(*inode, directory, name);
             }
         }
         // 1 is the root's; the numbers of shard 1 begin with 65.
@@ -293,7 +298,6 @@ int InodeStore::enter(Fd fd, const InodePtr& directory, const char* name, InodeP
         replaced = std::exchange(keyed, fresh);
     }
     inode = std::move(fresh);
-    return 0;
 }
 
 // ---- Descriptors.

@@ -136,6 +136,8 @@ class InodeStore {
     int look_up(const InodePtr& directory, int directory_fd, const char* name, InodePtr& inode, struct statx& stat);
     /// The inode behind an O_PATH descriptor, with one lookup more.
     int enter(Fd fd, const InodePtr& directory, const char* name, InodePtr& inode, struct statx& stat);
+    /// The same, with its attributes.
+    void enter_known(Fd fd, const InodePtr& directory, const char* name, InodePtr& inode, const struct statx& stat);
     void add_lookup(Inode& inode);
     void forget(fuse::NodeId id, std::uint64_t count);
     /// The client is gone: forgets all but the root.
@@ -169,7 +171,6 @@ class InodeStore {
     std::shared_ptr<Mount> mount_of(std::uint64_t id, int fd, std::uint32_t type);
     int open_by_handle(const Inode& inode, Fd& to) const;
     int open_by_place(Inode& inode, Fd& to);
-    int insert(Fd fd, const InodePtr& directory, const char* name, const struct statx& stat, InodePtr& inode);
     void set_place(Inode& inode, const InodePtr& directory, const char* name);
 
     const Options options_;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "backend/mirror/mirror_file_system.hpp"
@@ -18,15 +19,17 @@ bool is_name(fuse::Name name) {
     return !name.empty() && name != "." && name != ".." && name.find('/') == std::string_view::npos;
 }
 
-/// O_PATH of an open file that was made as `name`: of that inode, not of what the name stands for by now. By name
-/// first, which is faster: while the file is open, nothing else has its number.
-int path_of(int made, int directory, const char* name) {
-    Fd path(open_path_beneath(directory, name));
-    struct stat by_name, open;
-    if (path && ::fstat(path.get(), &by_name) == 0 && ::fstat(made, &open) == 0 && by_name.st_dev == open.st_dev &&
-        by_name.st_ino == open.st_ino)
-        return path.release();
-    return reopen(made, O_PATH | O_CLOEXEC);
+/// O_PATH of an open file that was made as `name`, and its attributes: of that inode, not of what the name stands for
+/// by now. By name first, which is faster: while the file is open, nothing else has its number. 0 or an errno.
+int path_of(int made, int directory, const char* name, Fd& path, struct statx& stat) {
+    if (const int error = stat_fd(made, stat); error != 0) return error;
+    path.reset(open_path_beneath(directory, name));
+    struct stat by_name;
+    if (path && ::fstat(path.get(), &by_name) == 0 && by_name.st_ino == stat.stx_ino &&
+        by_name.st_dev == makedev(stat.stx_dev_major, stat.stx_dev_minor))
+        return 0;
+    path.reset(reopen(made, O_PATH | O_CLOEXEC));
+    return path ? 0 : errno;
 }
 
 }  // namespace
@@ -183,9 +186,10 @@ void MirrorFileSystem::create(Request& request, const fuse::CreateRequest& creat
             }
         }
         if (error == 0) {
-            Fd path(path_of(made.get(), fd.get(), create.name.c_str()));
-            error = path ? store_.enter(std::move(path), directory, create.name.c_str(), inode, stat) : errno;
+            Fd path;
+            error = path_of(made.get(), fd.get(), create.name.c_str(), path, stat);
             if (error != 0) break;
+            store_.enter_known(std::move(path), directory, create.name.c_str(), inode, stat);
             file = std::make_shared<OpenedFile>();
             file->fd = std::move(made);
             file->inode = inode;
