@@ -13,6 +13,7 @@ switch=/sys/module/fuse/parameters/enable_uring
 switch_before=$(cat $switch 2>/dev/null || true)
 put_back() {
     local status=$?
+    [[ -z ${flipper:-} ]] || { kill "$flipper" && wait "$flipper"; } || true
     [[ -z $switch_before || $(cat $switch) == "$switch_before" ]] || echo "$switch_before" >$switch
     rm -f "$base.log" "$base.out"
     (exit $status)
@@ -214,6 +215,24 @@ if [[ -w $switch ]] && echo 1 >$switch 2>/dev/null && [[ $(cat $switch) == Y ]];
         exec 7>&-
         limited umount -l "$mnt" 2>/dev/null || true
     done
+    # Turned off and on while mounts are set up: whatever they agree on then, they serve or end with a word, and nobody waits for ever.
+    (while :; do echo N >$switch; sleep 0.0004; echo Y >$switch; sleep 0.0006; done) &
+    flipper=$!
+    for i in $(seq 60); do
+        dpfs mount memory: "$mnt" --foreground -o io_uring=auto,queue_depth=64 2>/dev/null &
+        pid=$!
+        for _ in $(seq 200); do ! mounted && kill -0 "$pid" 2>/dev/null || break; sleep 0.01; done
+        ls "$mnt" >/dev/null 2>&1 &
+        reader=$!
+        sleep 0.02
+        kill -TERM "$pid" 2>/dev/null || true
+        gone "$pid" || fail "a server whose switch was turned off does not end"
+        gone "$reader" || fail "who reads a mount whose switch was turned off hangs"
+        wait "$pid" "$reader" || true
+        limited umount -l "$mnt" 2>/dev/null || true
+    done
+    kill "$flipper" && wait "$flipper" || true
+    flipper=
     echo "$switch_before" >$switch
     if [[ $switch_before == N ]]; then
         refused 1 "echo 1 >" dpfs mount null: "$mnt" -o io_uring=on

@@ -156,9 +156,11 @@ void UringWorker::received(Entry& entry, std::int32_t result) {
     --live_;
     // ENOTCONN, ECONNABORTED, ECANCELED: the connection has ended, or the entry was cancelled because we stop.
     if (result == 0 || result == -ENOTCONN || result == -ECONNABORTED || result == -ECANCELED) return;
-    if (result == -EOPNOTSUPP) {
-        // Turned off between INIT and now: the kernel has promised itself a ring and sends nothing until it has one.
-        if (!service_.io_uring_failed.exchange(true))
+    if (result == -EOPNOTSUPP && entry.commit_id != 0) {
+        // Turned off, on and off again around INIT: the kernel took the entry and now refuses the reply; who waits for
+        // it waits until the connection ends.
+        service_.io_uring_failed.store(true);
+        if (!service_.failed.exchange(true))
             log().error("FUSE over io_uring was turned off while it was being set up; the mount ends: mount again");
         return service_.connection_failed();
     }
