@@ -1,10 +1,11 @@
 // A mount on this host: requests of the kernel's FUSE client, taken from /dev/fuse and served by one fuse::Session.
 //
 // Two transports, chosen at INIT:
-// - classic: every thread has its own descriptor, cloned from the one that was mounted, and its own io_uring. One system
-//   call sends the replies of a batch, takes the next requests and waits (device_queue.hpp).
-// - over io_uring: Linux 6.14 and later, when root has turned it on. One queue for each CPU, served by a thread on that
-//   CPU; a request needs neither a read nor a write (uring_worker.hpp). FORGET and INTERRUPT still come the classic way.
+// - classic: every thread has its own descriptor, cloned from the one that was mounted, and its own io_uring. One
+//   system call sends the replies of a batch, takes the next requests and waits (device_queue.hpp).
+// - over io_uring: Linux 6.14 and later, when root has turned it on. One queue for each CPU, served by a thread on
+//   that CPU; a request needs neither a read nor a write (uring_worker.hpp). FORGET and INTERRUPT still come the
+//   classic way.
 //
 // Life: create() mounts and serves. The connection ends by unmount(), by umount(8), or when the kernel gives it up;
 // ended_fd() tells. Then what is under way is interrupted and waited for, and the session is disconnected.
