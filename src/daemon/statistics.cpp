@@ -26,6 +26,7 @@ nlohmann::json statistics_of(const fuse::Session& session, const Served& served)
         {"source", served.source},
         {"transport", served.transport},
         {"threads", served.threads},
+        {"passthrough", session.initialized() && session.connection().has(fuse::abi::kPassthrough)},
         {"pid", ::getpid()},
         {"version", FARHAUL_VERSION},
         {"uptime_seconds", served.uptime.seconds()},

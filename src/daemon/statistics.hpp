@@ -18,9 +18,10 @@ struct Served {
     Duration uptime;
 };
 
-/// {"mountpoint", "source", "transport", "threads", "pid", "version", "uptime_seconds", "malformed",
+/// {"mountpoint", "source", "transport", "threads", "passthrough", "pid", "version", "uptime_seconds", "malformed",
 ///  "operations": {NAME: {"requests", "errors", "bytes_in", "bytes_out", "latency_seconds": {"p50", "p99", "p999"}}}}
-/// Operations that never came are left out. Latencies are those of the file system, from a request's arrival to its
+/// "passthrough": the kernel may read and write files by itself, which no counter sees. Operations that never came are
+/// left out. Latencies are those of the file system, from a request's arrival to its
 /// reply.
 nlohmann::json statistics_of(const fuse::Session& session, const Served& served);
 

@@ -68,7 +68,8 @@ inline std::size_t open_descriptors() {
 /// A mirror with a session, after INIT.
 class Mounted {
  public:
-    explicit Mounted(MirrorOptions options, fuse::SessionOptions session = {}, std::uint64_t without = 0) {
+    explicit Mounted(MirrorOptions options, fuse::SessionOptions session = {}, std::uint64_t without = 0,
+                     fuse::BackingFiles* backing_files = nullptr) {
         auto made = backend::make_mirror(std::move(options));
         if (!made) {
             ADD_FAILURE() << made.error().message;
@@ -76,6 +77,7 @@ class Mounted {
         }
         file_system_ = std::move(*made);
         session_ = std::make_unique<fuse::Session>(*file_system_, session);
+        if (backing_files != nullptr) session_->offer(*backing_files);
         client_ = std::make_unique<Client>(*session_);
         EXPECT_EQ(client_->init(without).error, 0);
     }

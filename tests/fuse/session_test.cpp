@@ -203,6 +203,31 @@ TEST(FuseSession, InitDefaultsSuitARemoteTenant) {
     EXPECT_EQ(connection.minor, 41u);
 }
 
+TEST(FuseSession, PassthroughNeedsBothSidesAndAHal) {
+    class Files final : public fuse::BackingFiles {
+        std::int32_t open(int) override { return -EPERM; }
+        void close(std::int32_t) override {}
+    } files;
+    const auto agreed = [&](bool hal, fuse::SessionOptions options, std::uint64_t without = 0, bool wish = true) {
+        RecordingFileSystem file_system;
+        file_system.wish.passthrough = wish;
+        Session session(file_system, options);
+        if (hal) session.offer(files);
+        Client client(session);
+        const auto out = client.init(without).as<fuse::abi::InitOut>();
+        const bool flag = session.connection().has(fuse::abi::kPassthrough);
+        EXPECT_EQ(out.max_stack_depth, flag ? 1u : 0u);
+        EXPECT_EQ(session.connection().backing_files, flag ? &files : nullptr);
+        return flag;
+    };
+    EXPECT_TRUE(agreed(true, {}));
+    EXPECT_FALSE(agreed(false, {}));
+    EXPECT_FALSE(agreed(true, {.passthrough = false}));
+    EXPECT_FALSE(agreed(true, {.writeback_cache = true}));
+    EXPECT_FALSE(agreed(true, {}, fuse::abi::kPassthrough));
+    EXPECT_FALSE(agreed(true, {}, 0, false));
+}
+
 TEST(FuseSession, InitOfOtherVersions) {
     RecordingFileSystem file_system;
     Session session(file_system);

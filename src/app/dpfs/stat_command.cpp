@@ -60,8 +60,9 @@ std::string uptime_text(double seconds) {
 /// `before`: what the same daemon said `seconds` ago; then requests and bytes are per second.
 void print(const json& document, const json* before, double seconds) {
     fmt::print(
-        "{}  {}  {}, {} threads, up {}, pid {}{}\n", document.value("mountpoint", ""), document.value("source", ""),
+        "{}  {}  {}, {} threads{}, up {}, pid {}{}\n", document.value("mountpoint", ""), document.value("source", ""),
         document.value("transport", ""), document.value("threads", 0),
+        document.value("passthrough", false) ? ", reads and writes may pass by (passthrough)" : "",
         uptime_text(document.value("uptime_seconds", 0.0)), document.value("pid", 0),
         document.value("malformed", 0) != 0 ? fmt::format(", {} malformed", document.value("malformed", 0)) : "");
     const bool rates = before != nullptr && seconds > 0;
