@@ -81,6 +81,24 @@ for how in "umount $mnt" "fusermount3 -u $mnt" "umount -l $mnt"; do
 done
 echo "ok: signals, unmounting by others"
 
+# A mount that ends because requests cannot be read any more says so, by its exit status too.
+if command -v strace >/dev/null && strace -o /dev/null true 2>/dev/null; then
+    strace -f -o /dev/null -e trace=readv,read -e inject=readv:error=EIO:when=6+ \
+        dpfs mount memory: "$mnt" --foreground -o io_uring=off,threads=1 2>"$base.out" &
+    pid=$!
+    for _ in $(seq 100); do
+        ! kill -0 "$pid" 2>/dev/null && break
+        limited stat "$mnt/nothing" >/dev/null 2>&1 || true
+        sleep 0.05
+    done
+    gone "$pid" || fail "a server that cannot read requests does not end"
+    status=0
+    wait "$pid" || status=$?
+    [[ $status == 1 ]] && grep -q "reading from /dev/fuse" "$base.out" || fail "a server that cannot read requests ended with $status: $(cat "$base.out")"
+    limited umount -l "$mnt" 2>/dev/null || true
+    echo "ok: a mount that fails"
+fi
+
 # A signal while a file is open: the mount goes, and the open file fails instead of hanging.
 for threads in 1 2 4 8; do
     serve memory: "$mnt" io_uring=off,threads=$threads
