@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/mounts/workloads.sh BIN [--full]: what people do with a file system, on a mirror mount: fio with verification, a source tree
-# packed, unpacked and checksummed, git clone and fsck, SQLite in WAL mode with several writers. --full: larger, and with the writeback
-# cache and FUSE over io_uring besides. Exit status 77: cannot run here.
+# packed, unpacked and checksummed, git clone and fsck, SQLite in WAL mode with several writers. --full: larger, a directory of a
+# million entries, and with the writeback cache and FUSE over io_uring besides. Exit status 77: cannot run here.
 bin=$1
 source "$(dirname "$0")/common.sh"
 enter "$@"
@@ -95,6 +95,56 @@ PY
     rm -f "$base/mnt"/database*
 }
 
+# A directory of a million entries, made below and listed through the mount; a part is deleted below while it is listed. No name
+# may come twice, none that stayed may be missing, and the server may grow by no more than what the client holds lookups of.
+million() {  # million PID OPTION
+    python3 - "$base/store/million" "$base/mnt/million" "$1" "$2" <<'PY'
+import os, sys
+store, mnt, pid, plus, count = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4] == "readdirplus_always", 1000000
+def memory():
+    with open(f"/proc/{pid}/status") as f: return next(int(line.split()[1]) for line in f if line.startswith("VmRSS:"))  # KiB
+def descriptors(): return len(os.listdir(f"/proc/{pid}/fd"))
+os.mkdir(store)
+directory = os.open(store, os.O_RDONLY)
+for i in range(count): os.close(os.open(f"entry-{i:07}", os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=directory))
+before = memory()
+def listing(delete):
+    seen, gone, number, twice = bytearray(count), bytearray(count), 0, 0
+    with os.scandir(mnt) as entries:
+        for entry in entries:
+            assert entry.name.startswith("entry-"), entry.name
+            i = int(entry.name[6:])
+            assert entry.is_file(follow_symlinks=False), entry.name
+            twice += seen[i]
+            seen[i] = 1
+            number += 1
+            if delete and number % 10 == 0:
+                for victim in (number // 10 * 7 % count, (count - number) // 7 * 7):
+                    if not gone[victim]:
+                        gone[victim] = 1
+                        os.unlink(f"entry-{victim:07}", dir_fd=directory)
+    missing = sum(1 for i in range(count) if not seen[i] and not gone[i])
+    assert twice == 0, f"{twice} names came twice"
+    assert missing == 0, f"{missing} names that stayed were not listed"
+    return number, gone
+number, _ = listing(False)
+assert number == count, number
+first = memory() - before
+listing(False)
+second = memory() - before
+_, gone = listing(True)
+stayed = set(os.listdir(store))
+assert len(stayed) == count - sum(gone) and sum(gone) > 100000, (len(stayed), sum(gone))
+assert set(os.listdir(mnt)) == stayed, "the listing afterwards is not that of the host"
+third = memory() - before
+print(f"grown by {first}, {second}, {third} KiB, {descriptors()} descriptors")
+# Names alone cost nothing. With their attributes the client holds a lookup of each: an inode and its place or handle.
+limit = count * 768 // 1024 if plus else 32 * 1024
+assert max(first, second, third) < limit, f"the server has grown by {first}, {second}, {third} KiB"
+PY
+    rm -rf "$base/store/million"
+}
+
 round() {  # round OPTIONS
     local size=16m rows=150
     [[ $full == 1 ]] && size=128m rows=2000
@@ -114,6 +164,12 @@ mkdir "$base/store"
 mount -t tmpfs -o size=6g store "$base/store"
 round io_uring=off
 if [[ $full == 1 ]]; then
+    for options in no_readdirplus readdirplus_always; do
+        serve "mirror:$base/store" "$base/mnt" "io_uring=off,$options"
+        says "a million entries, $options" million "${servers[$base/mnt]}" $options
+        cat "$base.out"
+        unserve "$base/mnt"
+    done
     round io_uring=off,writeback_cache
     round io_uring=off,cache=never
     switch=/sys/module/fuse/parameters/enable_uring
