@@ -100,9 +100,9 @@ int MemoryFileSystem::apply(Inode& inode, const Caller& caller, const fuse::Attr
         if (change.size > kMaxFileSize) return EFBIG;
     }
     // A change of nothing is chown(2) with neither owner nor group. The owner loses privileges of the file by it;
-    // anybody else changes nothing, and where there are privileges not even ctime.
+    // anybody else may not, which the client does not check.
     const bool owner = caller.uid == 0 || caller.uid == inode.uid;
-    if (nothing && !owner && !inode.is_directory() && (inode.permissions & (S_ISUID | S_ISGID)) != 0) return 0;
+    if (nothing && !owner && !inode.is_directory() && (inode.permissions & (S_ISUID | S_ISGID)) != 0) return EPERM;
     const bool chowns = owner_changes || (nothing && owner);
     if ((chowns || change.set_size) && !inode.is_directory()) tree_.inode_space().give_back(inode.drop_capabilities());
     if (chowns || change.kill_suid_sgid) inode.drop_suid_sgid(caller);

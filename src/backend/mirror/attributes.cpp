@@ -66,14 +66,20 @@ void MirrorFileSystem::setattr(Request& request, NodeId node, const fuse::Attrib
     }
     const int fd = path.get();
     // A change of nothing is what the client makes of chown(path, -1, -1), which ends S_ISUID and S_ISGID all the same.
-    // Not when it is made by somebody to whom the file does not belong: the host would refuse it, the client does not.
+    // Somebody to whom the file does not belong may not do that, which the client does not check.
     const bool nothing = !change.set_uid && !change.set_gid && !change.set_mode && !change.set_size &&
                          !change.set_atime && !change.set_mtime;
     bool chown_of_nothing = false;
     if (error == 0 && nothing) {
         struct stat now;
         const std::uint32_t uid = request.caller().uid;
-        chown_of_nothing = ::fstatat(fd, "", &now, AT_EMPTY_PATH) == 0 && (uid == 0 || uid == now.st_uid);
+        if (::fstatat(fd, "", &now, AT_EMPTY_PATH) != 0) {
+            error = errno;
+        } else if (uid == 0 || uid == now.st_uid) {
+            chown_of_nothing = true;
+        } else if (!S_ISDIR(now.st_mode) && (now.st_mode & (S_ISUID | S_ISGID)) != 0) {
+            error = EPERM;
+        }
     }
     if (error == 0 && (change.set_uid || change.set_gid || chown_of_nothing)) {
         const uid_t uid = change.set_uid ? change.uid : static_cast<uid_t>(-1);
