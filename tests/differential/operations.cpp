@@ -37,7 +37,12 @@ std::uint64_t hash(const char* bytes, std::size_t size) {
     return value;
 }
 
-std::string mode_text(mode_t mode) { return fmt::format("{:o}", mode); }
+/// Without execution by the group, S_ISGID of a file is a relic that goes when somebody writes who is in none of his groups
+/// the file's. A file system behind FUSE does not learn of the other groups: left out.
+std::string mode_text(mode_t mode) {
+    if (S_ISREG(mode) && (mode & S_IXGRP) == 0) mode &= ~mode_t{S_ISGID};
+    return fmt::format("{:o}", mode);
+}
 
 }  // namespace
 
@@ -486,7 +491,7 @@ Outcome Process::attributes(std::size_t root) {
         if (::statx(AT_FDCWD, p, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &stat) < 0) return done(-1);
         return {
             0, 0,
-            fmt::format("mode={:o} nlink={} uid={} gid={}", stat.stx_mode, stat.stx_nlink, stat.stx_uid, stat.stx_gid)};
+            fmt::format("mode={} nlink={} uid={} gid={}", mode_text(stat.stx_mode), stat.stx_nlink, stat.stx_uid, stat.stx_gid)};
     }
     if (kind_ == "utimens") {
         timespec times[2] = {{static_cast<time_t>(value_ % 2'000'000'000), static_cast<long>(value_ % 999'999'999)},

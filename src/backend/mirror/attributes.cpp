@@ -19,13 +19,15 @@ timespec time_of(bool set, bool now, const timespec& time) {
 
 }  // namespace
 
-int MirrorFileSystem::kill_suid_sgid(int fd) {
+int MirrorFileSystem::kill_suid_sgid(int fd, const fuse::Caller& caller) {
     struct stat stat;
     if (::fstat(fd, &stat) != 0) return errno;
     if (!S_ISREG(stat.st_mode)) return 0;
     mode_t drop = stat.st_mode & S_ISUID;
-    // Without group execution S_ISGID means mandatory locking, as it did, and stays.
-    if ((stat.st_mode & S_IXGRP) != 0) drop |= stat.st_mode & S_ISGID;
+    // Without execution by the group S_ISGID is a relic that ends only when strangers to the group write. Which other
+    // groups the caller is in is not known here.
+    const bool stranger = caller.uid != 0 && caller.gid != stat.st_gid;
+    if ((stat.st_mode & S_IXGRP) != 0 || stranger) drop |= stat.st_mode & S_ISGID;
     if (drop == 0) return 0;
     return ::chmod(FdPath(fd).c_str(), (stat.st_mode & 07777) & ~drop) == 0 ? 0 : errno;
 }
@@ -103,7 +105,7 @@ void MirrorFileSystem::setattr(Request& request, NodeId node, const fuse::Attrib
             if ((through_file ? ::ftruncate(fd, size) : ::truncate(FdPath(fd).c_str(), size)) != 0) error = errno;
         }
     }
-    if (error == 0 && change.kill_suid_sgid && !change.set_mode && inode->is_regular()) error = kill_suid_sgid(fd);
+    if (error == 0 && change.kill_suid_sgid && !change.set_mode && inode->is_regular()) error = kill_suid_sgid(fd, request.caller());
     if (error == 0 && (change.set_atime || change.set_mtime)) {
         const timespec times[2] = {time_of(change.set_atime, change.atime_now, change.atime),
                                    time_of(change.set_mtime, change.mtime_now, change.mtime)};

@@ -125,7 +125,7 @@ void MirrorFileSystem::open(Request& request, NodeId node, std::uint32_t flags, 
     int error = find(node, inode, path);
     if (error == 0) error = open_data(inode, path.get(), flags, file);
     const bool truncated = (flags & O_TRUNC) != 0;
-    if (error == 0 && truncated && kill) error = kill_suid_sgid(file->fd.get());
+    if (error == 0 && truncated && kill) error = kill_suid_sgid(file->fd.get(), request.caller());
     if (error != 0) return request.reply_error(error);
     request.reply_open(opened(std::move(file), truncated, flags, nullptr));
 }

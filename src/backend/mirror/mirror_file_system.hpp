@@ -109,7 +109,7 @@ class MirrorFileSystem final : public fuse::FileSystem {
     void closed(OpenedFile& file);
     void sync(Request& request, FilePtr file, bool data_only);
     /// Ends S_ISUID and S_ISGID, if the file has them. 0 or an errno.
-    static int kill_suid_sgid(int fd);
+    static int kill_suid_sgid(int fd, const fuse::Caller& caller);
 
     int try_lock(const LockWaiters::Waiter& waiter);
 

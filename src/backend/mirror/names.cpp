@@ -206,7 +206,7 @@ void MirrorFileSystem::create(Request& request, const fuse::CreateRequest& creat
         error = inode->is_regular() ? store_.path(*inode, path) : ESTALE;
         if (error == 0) error = open_data(inode, path.get(), create.flags, file);
         if (error == 0 && (create.flags & O_TRUNC) != 0) {
-            if (create.kill_suid_sgid) error = kill_suid_sgid(file->fd.get());
+            if (create.kill_suid_sgid) error = kill_suid_sgid(file->fd.get(), request.caller());
             if (error == 0) error = stat_fd(path.get(), stat);
         }
         if (error != 0) store_.forget(inode->id, 1);
