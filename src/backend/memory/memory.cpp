@@ -99,10 +99,10 @@ int MemoryFileSystem::apply(Inode& inode, const Caller& caller, const fuse::Attr
         if (!inode.is_regular()) return EINVAL;
         if (change.size > kMaxFileSize) return EFBIG;
     }
-    // A change of nothing is chown(2) with neither owner nor group. The owner loses privileges of the file by it;
-    // anybody else may not, which the client does not check.
+    // A change of nothing is chown(2) with neither owner nor group, by which the owner loses privileges of the file. The
+    // client makes the same before a write by anybody else: no error, and where there are privileges not even ctime.
     const bool owner = caller.uid == 0 || caller.uid == inode.uid;
-    if (nothing && !owner && !inode.is_directory() && (inode.permissions & (S_ISUID | S_ISGID)) != 0) return EPERM;
+    if (nothing && !owner && !inode.is_directory() && (inode.permissions & (S_ISUID | S_ISGID)) != 0) return 0;
     const bool chowns = owner_changes || (nothing && owner);
     if ((chowns || change.set_size) && !inode.is_directory()) tree_.inode_space().give_back(inode.drop_capabilities());
     if (chowns || change.kill_suid_sgid) inode.drop_suid_sgid(caller);

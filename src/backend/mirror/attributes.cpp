@@ -68,7 +68,8 @@ void MirrorFileSystem::setattr(Request& request, NodeId node, const fuse::Attrib
     }
     const int fd = path.get();
     // A change of nothing is what the client makes of chown(path, -1, -1), which ends S_ISUID and S_ISGID all the same.
-    // Somebody to whom the file does not belong may not do that, which the client does not check.
+    // It makes the same before a write to such a file, which somebody may do to whom the file does not belong, so there
+    // it is no error: the write brings its own word that they end.
     const bool nothing = !change.set_uid && !change.set_gid && !change.set_mode && !change.set_size &&
                          !change.set_atime && !change.set_mtime;
     bool chown_of_nothing = false;
@@ -77,10 +78,8 @@ void MirrorFileSystem::setattr(Request& request, NodeId node, const fuse::Attrib
         const std::uint32_t uid = request.caller().uid;
         if (::fstatat(fd, "", &now, AT_EMPTY_PATH) != 0) {
             error = errno;
-        } else if (uid == 0 || uid == now.st_uid) {
-            chown_of_nothing = true;
-        } else if (!S_ISDIR(now.st_mode) && (now.st_mode & (S_ISUID | S_ISGID)) != 0) {
-            error = EPERM;
+        } else {
+            chown_of_nothing = uid == 0 || uid == now.st_uid;
         }
     }
     if (error == 0 && (change.set_uid || change.set_gid || chown_of_nothing)) {
