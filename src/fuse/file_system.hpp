@@ -39,11 +39,11 @@ struct Wishes {
 
 /// What INIT agreed on.
 struct Connection {
-    std::uint32_t minor = 0;          ///< of protocol 7
-    std::uint64_t flags = 0;          ///< FUSE_* flags in force
-    std::uint32_t max_write = 0;      ///< bytes of data in one WRITE
-    std::uint32_t max_readahead = 0;  ///< bytes
-    BackingFiles* backing_files = nullptr;  ///< if passthrough was agreed on; lives until destroy()
+    std::uint32_t minor = 0;                ///< of protocol 7
+    std::uint64_t flags = 0;                ///< FUSE_* flags in force
+    std::uint32_t max_write = 0;            ///< bytes of data in one WRITE
+    std::uint32_t max_readahead = 0;        ///< bytes
+    BackingFiles* backing_files = nullptr;  ///< if passthrough was agreed on; lives as long as the session
     bool has(std::uint64_t flag) const { return (flags & flag) != 0; }
 };
 

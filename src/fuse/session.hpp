@@ -57,7 +57,7 @@ class Session {
     /// request must be INIT.
     void disconnect();
 
-    /// Before the first request: the HAL's, which must live until disconnect().
+    /// Before the first request: the HAL's, which must live as long as the session serves.
     void offer(BackingFiles& files) { backing_files_ = &files; }
 
     bool initialized() const { return initialized_.load(std::memory_order_acquire); }

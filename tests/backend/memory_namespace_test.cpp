@@ -310,7 +310,8 @@ TEST_F(MemoryNamespaceTest, OwnersAndPrivileges) {
     in.gid = 6;
     EXPECT_EQ(client->setattr(file.node, in).attr().mode, S_IFREG | 0755u);
     chmod(file.node, 06755);
-    // chown(2) of nothing: the owner loses the privileges. The client also sends it before a stranger's write: no error.
+    // chown(2) of nothing: the owner loses the privileges. The client also sends it before a stranger's write: no
+    // error.
     in.valid = 0;
     client->uid = 77;
     EXPECT_EQ(client->setattr(file.node, in).attr().mode, S_IFREG | 06755u);

@@ -246,9 +246,10 @@ int main(int argc, char** argv) {
     app.add_option("--check-every", settings.check_every, "Compare the whole trees after so many operations");
     app.add_flag("--apart", settings.apart,
                  "Each process at its own pace in a folder of its own, instead of all in turn in one");
-    app.add_flag("!--no-set-id", settings.set_id,
-                 "chmod sets no S_ISUID and S_ISGID: of an open file that the kernel writes by itself (passthrough), the "
-                 "next write clears them, root's too");
+    app.add_flag(
+        "!--no-set-id", settings.set_id,
+        "chmod sets no S_ISUID and S_ISGID: of an open file that the kernel writes by itself (passthrough), the "
+        "next write clears them, root's too");
     app.add_flag("-v,--verbose", settings.verbose, "Print every operation");
     app.add_option("--watch", settings.watch, "With -v: print the attributes of this path before every operation");
     CLI11_PARSE(app, argc, argv);

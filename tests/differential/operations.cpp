@@ -37,8 +37,8 @@ std::uint64_t hash(const char* bytes, std::size_t size) {
     return value;
 }
 
-/// Without execution by the group, S_ISGID of a file is a relic that goes when somebody writes who is in none of his groups
-/// the file's. A file system behind FUSE does not learn of the other groups: left out.
+/// Without execution by the group, S_ISGID of a file is a relic that goes when somebody writes who is in none of his
+/// groups the file's. A file system behind FUSE does not learn of the other groups: left out.
 std::string mode_text(mode_t mode) {
     if (S_ISREG(mode) && (mode & S_IXGRP) == 0) mode &= ~mode_t{S_ISGID};
     return fmt::format("{:o}", mode);
@@ -485,17 +485,17 @@ Outcome Process::attributes(std::size_t root) {
     const uid_t uid = value_ % 3 == 0 ? ~0u : 1000 + static_cast<uid_t>(value_ % 2);
     const gid_t gid = value_ % 5 == 0 ? ~0u : 1000 + static_cast<gid_t>(value_ % 3) * 500;
     if (kind_ == "chmod") return done(::chmod(p, mode_));
-    // chown(2) of nothing is refused to strangers of a set-uid file; the FUSE client makes one request of that and of what
-    // comes before a stranger's write, which is allowed.
+    // chown(2) of nothing is refused to strangers of a set-uid file; the FUSE client makes one request of that and of
+    // what comes before a stranger's write, which is allowed.
     if ((kind_ == "chown" || kind_ == "lchown") && uid == ~0u && gid == ~0u && ::geteuid() != 0) return {};
     if (kind_ == "chown") return done(::chown(p, uid, gid));
     if (kind_ == "lchown") return done(::lchown(p, uid, gid));
     if (kind_ == "statx") {
         struct statx stat{};
         if (::statx(AT_FDCWD, p, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME, &stat) < 0) return done(-1);
-        return {
-            0, 0,
-            fmt::format("mode={} nlink={} uid={} gid={}", mode_text(stat.stx_mode), stat.stx_nlink, stat.stx_uid, stat.stx_gid)};
+        return {0, 0,
+                fmt::format("mode={} nlink={} uid={} gid={}", mode_text(stat.stx_mode), stat.stx_nlink, stat.stx_uid,
+                            stat.stx_gid)};
     }
     if (kind_ == "utimens") {
         timespec times[2] = {{static_cast<time_t>(value_ % 2'000'000'000), static_cast<long>(value_ % 999'999'999)},
@@ -508,8 +508,9 @@ Outcome Process::attributes(std::size_t root) {
         if (::lstat(p, &stat) < 0) return done(-1);
         if (now) return {0, 0, ::time(nullptr) - stat.st_mtim.tv_sec <= 2 ? "mtime is now" : "mtime is not now"};
         // The walk back to a symlink may lead through it, which is an access where nobody keeps its target in a cache.
-        const std::string atime =
-            value_ % 7 == 0 || S_ISLNK(stat.st_mode) ? "any" : fmt::format("{}.{}", stat.st_atim.tv_sec, stat.st_atim.tv_nsec);
+        const std::string atime = value_ % 7 == 0 || S_ISLNK(stat.st_mode)
+                                      ? "any"
+                                      : fmt::format("{}.{}", stat.st_atim.tv_sec, stat.st_atim.tv_nsec);
         return {0, 0, fmt::format("{} {}.{}", atime, stat.st_mtim.tv_sec, stat.st_mtim.tv_nsec)};
     }
     if (kind_ == "setxattr") {

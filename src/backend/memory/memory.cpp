@@ -99,8 +99,9 @@ int MemoryFileSystem::apply(Inode& inode, const Caller& caller, const fuse::Attr
         if (!inode.is_regular()) return EINVAL;
         if (change.size > kMaxFileSize) return EFBIG;
     }
-    // A change of nothing is chown(2) with neither owner nor group, by which the owner loses privileges of the file. The
-    // client makes the same before a write by anybody else: no error, and where there are privileges not even ctime.
+    // A change of nothing is chown(2) with neither owner nor group, by which the owner loses privileges of the file.
+    // The client makes the same before a write by anybody else: no error, and where there are privileges not even
+    // ctime.
     const bool owner = caller.uid == 0 || caller.uid == inode.uid;
     if (nothing && !owner && !inode.is_directory() && (inode.permissions & (S_ISUID | S_ISGID)) != 0) return 0;
     const bool chowns = owner_changes || (nothing && owner);

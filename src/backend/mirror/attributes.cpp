@@ -104,7 +104,8 @@ void MirrorFileSystem::setattr(Request& request, NodeId node, const fuse::Attrib
             if ((through_file ? ::ftruncate(fd, size) : ::truncate(FdPath(fd).c_str(), size)) != 0) error = errno;
         }
     }
-    if (error == 0 && change.kill_suid_sgid && !change.set_mode && inode->is_regular()) error = kill_suid_sgid(fd, request.caller());
+    if (error == 0 && change.kill_suid_sgid && !change.set_mode && inode->is_regular())
+        error = kill_suid_sgid(fd, request.caller());
     if (error == 0 && (change.set_atime || change.set_mtime)) {
         const timespec times[2] = {time_of(change.set_atime, change.atime_now, change.atime),
                                    time_of(change.set_mtime, change.mtime_now, change.mtime)};

@@ -46,7 +46,8 @@ int MirrorFileSystem::open_data(const InodePtr& inode, int path, std::uint32_t f
 
 bool MirrorFileSystem::pass_through(OpenedFile& file, std::uint32_t flags, const struct statx* known,
                                     fuse::OpenFile& out) {
-    if (backing_files_ == nullptr) return false;
+    fuse::BackingFiles* const backing_files = backing_files_.load(std::memory_order_relaxed);
+    if (backing_files == nullptr) return false;
     struct statx stat;
     bool ask = (flags & O_APPEND) != 0;
     if (file.writable) {
@@ -64,7 +65,7 @@ bool MirrorFileSystem::pass_through(OpenedFile& file, std::uint32_t flags, const
     if (inode.cached_opens == 0 && inode.passed_opens == 0 && have_path) {
         // Not the open file: it is closed when the client closes it, and its locks end then.
         const WithoutSetIdPrivilege scope;
-        if (scope) inode.backing_id = std::max(backing_files_->open(path.get()), 0);
+        if (scope) inode.backing_id = std::max(backing_files->open(path.get()), 0);
     }
     if (inode.backing_id == 0) {
         file.cached = !out.direct_io;
@@ -86,7 +87,8 @@ void MirrorFileSystem::closed(OpenedFile& file) {
     const std::scoped_lock lock(inode.mutex);
     if (file.cached) --inode.cached_opens;
     if (!file.passed || --inode.passed_opens != 0) return;
-    if (backing_files_ != nullptr) backing_files_->close(inode.backing_id);
+    if (fuse::BackingFiles* const backing_files = backing_files_.load(std::memory_order_relaxed))
+        backing_files->close(inode.backing_id);
     inode.backing_id = 0;
 }
 

@@ -89,7 +89,6 @@ void MirrorFileSystem::destroy() {
     files_.clear();
     waiters_.interrupt_all();
     store_.clear();
-    backing_files_ = nullptr;
 }
 
 // ---- What all operations share.

@@ -118,7 +118,8 @@ class MirrorFileSystem final : public fuse::FileSystem {
     Duration attribute_timeout_, entry_timeout_, negative_timeout_;
     bool writeback_ = false;
     bool dont_mask_ = false;
-    fuse::BackingFiles* backing_files_ = nullptr;
+    // Set by INIT; kept after destroy(), which a hostile client may ask for while files are opened.
+    std::atomic<fuse::BackingFiles*> backing_files_{nullptr};
     InodeStore store_;
     FileTable files_;
     LockWaiters waiters_;

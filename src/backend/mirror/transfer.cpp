@@ -207,7 +207,8 @@ void MirrorFileSystem::write(Request& request, const fuse::WriteRequest& write) 
     OpenedFile& opened = *file;
     if (const int error = may_change(); error != 0) return request.reply_error(error);
     if (write.kill_suid_sgid) {
-        if (const int error = kill_suid_sgid(opened.fd.get(), request.caller()); error != 0) return request.reply_error(error);
+        if (const int error = kill_suid_sgid(opened.fd.get(), request.caller()); error != 0)
+            return request.reply_error(error);
     }
     int flags = 0;
     // What the client's page cache writes back has its place; an append finds its place here, whatever the client
