@@ -162,6 +162,7 @@ round() {  # round OPTIONS
 
 mkdir "$base/store"
 mount -t tmpfs -o size=6g store "$base/store"
+round io_uring=off,passthrough=off
 round io_uring=off
 if [[ $full == 1 ]]; then
     for options in no_readdirplus readdirplus_always; do
@@ -171,12 +172,12 @@ if [[ $full == 1 ]]; then
         unserve "$base/mnt"
     done
     round io_uring=off,writeback_cache
-    round io_uring=off,cache=never
+    round io_uring=off,passthrough=off,cache=never
     switch=/sys/module/fuse/parameters/enable_uring
     if [[ -w $switch ]]; then
         before=$(<$switch)
         echo Y >$switch
-        round io_uring=on
+        round io_uring=on,passthrough=off
         echo "$before" >$switch
     fi
 fi

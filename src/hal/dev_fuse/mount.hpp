@@ -1,8 +1,8 @@
 // A mount on this host: requests of the kernel's FUSE client, taken from /dev/fuse and served by one fuse::Session.
 //
 // Two transports, chosen at INIT:
-// - classic: every thread has its own descriptor, cloned from the one that was mounted, and its own io_uring. One
-//   system call sends the replies of a batch, takes the next requests and waits (device_queue.hpp).
+// - classic: every thread has its own descriptors, cloned from the one that was mounted. It serves by read(2) and
+//   write(2), and by an io_uring of its own while requests are under way (device_queue.hpp).
 // - over io_uring: Linux 6.14 and later, when root has turned it on. One queue for each CPU, served by a thread on
 //   that CPU; a request needs neither a read nor a write (uring_worker.hpp). FORGET and INTERRUPT still come the
 //   classic way.
